@@ -144,9 +144,9 @@ pub mod store;
 mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
-#[cfg(not(tenure_sim))]
+#[cfg(not(feature = "testing"))]
 mod words;
-#[cfg(tenure_sim)]
+#[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod words;
 

@@ -169,6 +169,7 @@ fn health_has_its_status_and_its_troubles() {
         "ledger"
         "history"
         "tasks"
+        "telling"
         "requested""#]],
     );
 }

@@ -260,7 +260,13 @@ impl KeyRequest {
         let (elect, lock, wants) = self.parts()?;
         let session = elect.engine().session_or_error()?;
         let mut ticket = elect.engine().contend(&session, Some(elect.life()), &lock, &wants, WaitMode::ONCE);
-        Ok(match ticket.outcome().await {
+        let retiring = elect.engine().retiring.clone();
+        let outcome = tokio::select! {
+            biased;
+            outcome = ticket.outcome() => outcome,
+            () = retiring.cancelled() => return Err(Error::Closed),
+        };
+        Ok(match outcome {
             AcquireOutcome::Granted(hold) => Ok(hold),
             AcquireOutcome::Other(verdict) => Err(busy(lock, verdict)?),
         })

@@ -62,6 +62,7 @@ pub(crate) async fn audit(engine: Weak<Engine>) {
             () = tokio::time::sleep(wait.0) => {}
         }
         let Some(engine) = engine.upgrade() else { return };
+        engine.keys.leases().iter().for_each(|lease| lease.take_back());
         rounds.round(&engine).await;
     }
 }
@@ -122,7 +123,7 @@ async fn read(
     let leases = engine.keys.leases().into_iter().filter(of_session);
     let here: BTreeMap<LockId, Arc<LeaseCell>> = leases.map(|lease| (lease.lock.clone(), lease)).collect();
     let (limit, after) = (engine.limit(), place.map(|place| place.cursor.clone()));
-    let page = engine.call(Work::Audit, limit, engine.store.held_by(session, after, PAGE, limit)).await;
+    let page = engine.call(Work::Audit, limit, engine.store().held_by(session, after, PAGE, limit)).await;
     let page = page.inspect_err(|error| {
         words::debug!(error = chain(error), "could not read the session's locks for the audit");
     })?;

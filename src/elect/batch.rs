@@ -87,7 +87,7 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
         if lead {
             // On a task of its own: whoever was first may be dropped, and the others wait for it.
             let engine = engine.clone();
-            let runtime = engine.runtime.clone();
+            let runtime = engine.work.clone();
             runtime.spawn(async move { while of(&engine).send_gathered(&engine).await {} });
         }
         hearings

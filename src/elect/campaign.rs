@@ -228,7 +228,7 @@ impl Campaign {
         }
         let engine = self.elect.engine();
         let limit = engine.limit();
-        let line = engine.store.waiters(self.lock.clone(), WHOLE_LINE, limit);
+        let line = engine.given.waiters(self.lock.clone(), WHOLE_LINE, limit);
         let line = engine.call(Work::Requested, limit, line);
         let line = line.await.map_err(Error::store)?;
         if !line.waiters.iter().any(|waiter| waiter.by.holder == holder) {
@@ -341,17 +341,17 @@ impl CampaignTask {
         tokio::select! {
             biased;
             end = &mut runs => over = Some(end),
-            () = self.stop.cancelled() => cell.cancel(if engine.is_closed() { Loss::Closed } else { Loss::Resigned }),
+            () = self.stop.cancelled() => cell.cancel(&if engine.is_closed() { Loss::Closed } else { Loss::Resigned }),
             Some(to) = self.resigned.recv() => {
                 handback = to;
-                cell.cancel(Loss::Resigned);
+                cell.cancel(&Loss::Resigned);
             }
             () = lease.cancelled() => {}
         }
         let loss = lease.loss();
         if over.is_some() {
             // Its callbacks are notified, and have the grace.
-            cell.cancel(Loss::Resigned);
+            cell.cancel(&Loss::Resigned);
         }
         let callback = self.call_lost(loss.clone().unwrap_or(Loss::Resigned));
         let end = match over {

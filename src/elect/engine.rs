@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -29,6 +29,7 @@ use super::{
     spreads::Spreads,
     store_times::StoreTimes,
     tallies::Tallies,
+    time,
     troubles::{Troubles, Work},
     watcher::Watcher,
 };
@@ -43,8 +44,8 @@ use crate::{
     },
     model::{Candidate, LockId, Loss, ScheduleId, SessionId, StoreTime, Ticket},
     store::{Answer, LockSeen, Release, ReleaseAnswer, ScheduleSeen, Store, Take, TakeAnswer, Wait},
-    sync::locked,
-    words::{self, Voice},
+    sync::{caught, locked},
+    words::{self, Under, Voice},
 };
 
 /// Last failure of the store, as the keeper found it.
@@ -62,7 +63,10 @@ pub(crate) const WORDS_OF_A_LOSS: Duration = Duration::from_millis(50);
 /// The parts of an engine, and what they share.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    pub(crate) store: Arc<dyn Store>,
+    /// The program's handle of the store, for its own requests.
+    pub(crate) given: Arc<dyn Store>,
+    /// The engine's own, where the store has such: it is driven by the engine's thread.
+    own: OnceLock<Arc<dyn Store>>,
     pub(crate) config: ElectConfig,
     pub(crate) times: Times,
     pub(crate) clock: Arc<dyn Clock>,
@@ -72,8 +76,12 @@ pub(crate) struct Engine {
     pub(crate) flaws: Flaws,
     /// Time passes while something waits: it is not a test's.
     passes: bool,
-    /// The program's runtime: jobs, callbacks, and all but the keeper run on it.
+    /// The log that the program had when it began this.
+    under: Under,
+    /// The program's runtime: its jobs and callbacks run on it.
     pub(crate) runtime: Runtime,
+    /// The engine's, on a thread of its own: the work on the store goes on whoever drives the program's.
+    pub(crate) work: Runtime,
     pub(crate) host: String,
     pub(crate) program: String,
     pub(crate) keys: Keys,
@@ -124,6 +132,7 @@ pub(crate) struct Parts {
     pub(crate) entropy: Entropy,
     pub(crate) flaws: Flaws,
     pub(crate) runtime: Runtime,
+    pub(crate) work: Runtime,
     pub(crate) host: String,
     pub(crate) program: String,
     pub(crate) probe: Option<Duration>,
@@ -131,7 +140,8 @@ pub(crate) struct Parts {
 
 impl Engine {
     pub(crate) fn new(parts: Parts, keeper: mpsc::UnboundedSender<Command>) -> Self {
-        let Parts { store, config, clock, passes, entropy, flaws, runtime, host, program, probe } = parts;
+        let Parts { store, config, clock, passes, entropy, flaws, runtime, work, host, program, probe } =
+            parts;
         let times = Times {
             ttl: config.ttl(),
             interval: config.refresh_interval(),
@@ -140,15 +150,18 @@ impl Engine {
         };
         let now = clock.now();
         Self {
-            store,
+            given: store,
+            own: OnceLock::new(),
             config,
             times,
             clock,
             passes,
+            under: Under::current(),
             born: now,
             entropy,
             flaws,
             runtime,
+            work,
             host,
             program,
             keys: Keys::default(),
@@ -165,7 +178,7 @@ impl Engine {
             waits: Batch::new(|engine, items| {
                 async move {
                     let (limit, many) = (engine.limit(), items.len());
-                    let call = engine.store.wait(items, limit);
+                    let call = engine.store().wait(items, limit);
                     engine.call(Work::Joining, limit, call).await.map(|()| vec![(); many])
                 }
                 .boxed()
@@ -173,7 +186,7 @@ impl Engine {
             leaves: Batch::new(|engine, items| {
                 async move {
                     let (limit, many) = (engine.limit(), items.len());
-                    let call = engine.store.stop_waiting(items, limit);
+                    let call = engine.store().stop_waiting(items, limit);
                     engine.call(Work::Leaving, limit, call).await.map(|()| vec![(); many])
                 }
                 .boxed()
@@ -200,6 +213,17 @@ impl Engine {
         }
     }
 
+    /// Returns the handle of the store for the engine's own work. What is done after its end is the program's.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        self.own.get().filter(|_| !self.closing.is_cancelled()).unwrap_or(&self.given)
+    }
+
+    /// Has the engine work over this one.
+    pub(crate) fn use_own(&self, own: Arc<dyn Store>) {
+        // There is one keeper, which asks once.
+        let _ = self.own.set(own);
+    }
+
     // ----- the session
 
     /// Returns the session, if there is a valid one.
@@ -221,7 +245,7 @@ impl Engine {
 
     /// Wakes those who wait for a session: the current one is sound again.
     pub(crate) fn announce_recovery(&self) {
-        self.session_changed.notify_waiters();
+        caught(|| self.session_changed.notify_waiters());
     }
 
     /// Waits for a session that jobs may begin under.
@@ -263,17 +287,24 @@ impl Engine {
             ttl = ?self.times.ttl, cancelled_after = ?self.times.validity().saturating_sub(self.times.stop_grace),
             "session opened"
         );
-        self.session.send_replace(Some(session.clone()));
+        // Wakers are code of others.
+        caught(|| self.session.send_replace(Some(session.clone())));
+        if self.passes {
+            time::watch(session, &self.clock, &self.under);
+        }
         self.listen();
-        self.session_changed.notify_waiters();
+        caught(|| self.session_changed.notify_waiters());
         self.events.send(Event::SessionOpened { session: session.id });
     }
 
-    /// Ends the session here: what runs under it is cut. Its keeper and its end both may find it over.
+    /// Ends the session here: what runs under it is cut. Its keeper and the end of the engine both may do so.
     pub(crate) fn session_ended(self: &Arc<Self>, session: &Arc<Session>, loss: Loss) {
-        if !session.finish(&loss) {
+        session.finish(&loss);
+        if !session.is_news() {
             return;
         }
+        // The first reason is kept.
+        let loss = session.loss(self.clock.now()).unwrap_or(loss);
         let (holder, namespace) = (self.config.holder(), self.config.namespace());
         // What led to it comes before it.
         self.log_tallies();
@@ -284,9 +315,9 @@ impl Engine {
             metrics::session_lost(self, &loss);
         }
         session.cut_all(&loss);
-        self.session.send_replace(None);
+        caught(|| self.session.send_replace(None));
         self.listen();
-        self.session_changed.notify_waiters();
+        caught(|| self.session_changed.notify_waiters());
         self.keys.session_over(self, session.id);
         let session = session.id;
         self.events.send(match loss {
@@ -425,14 +456,15 @@ impl Engine {
 
     /// Records a failure of the store, or its end. The time of the first failure is kept until an answer.
     pub(crate) fn trouble(&self, trouble: Option<LastFailure>) {
-        self.trouble.send_if_modified(|known| {
+        let change = |known: &mut Option<LastFailure>| {
             let changed = known.is_some() || trouble.is_some();
             *known = match (known.take(), trouble) {
                 (Some(old), Some(new)) => Some(LastFailure { since: old.since, ..new }),
                 (_, new) => new,
             };
             changed
-        });
+        };
+        caught(|| self.trouble.send_if_modified(change));
     }
 
     pub(crate) fn troubles(&self) -> watch::Receiver<Option<LastFailure>> {
@@ -491,8 +523,8 @@ impl Engine {
     pub(crate) fn end_gently(self: &Arc<Self>) {
         self.retire();
         let engine = self.clone();
-        // On a runtime that is gone this is dropped; the sentinel has ended the engine then.
-        self.runtime.spawn(async move {
+        // On a thread that is gone this is dropped; the engine has ended then.
+        self.work.spawn(async move {
             let _ = tokio::time::timeout(LONGEST_ATTEMPT * 2, engine.keys.settled()).await;
             engine.end();
         });
@@ -503,12 +535,13 @@ impl Engine {
     pub(crate) fn end(self: &Arc<Self>) {
         self.retire();
         self.log_tallies();
+        // First: the keeper opens no other.
+        self.close_session(None);
         let session = self.session.borrow().clone();
         if let Some(session) = session {
             self.session_ended(&session, Loss::Closed);
         }
         self.closing.cancel();
-        self.close_session(None);
         self.events.end();
     }
 }
@@ -524,7 +557,7 @@ async fn send<I, A>(
     items: Vec<I>,
 ) -> Result<Vec<A>, StoreError> {
     let limit = engine.limit();
-    engine.call(work, limit, method(&*engine.store, items, limit)).await
+    engine.call(work, limit, method(&**engine.store(), items, limit)).await
 }
 
 async fn take_all(
@@ -537,5 +570,5 @@ async fn take_all(
     dead.sort_unstable();
     dead.dedup();
     let limit = engine.limit();
-    engine.call(Work::Takes, limit, engine.store.take(takes, dead, limit)).await
+    engine.call(Work::Takes, limit, engine.store().take(takes, dead, limit)).await
 }

@@ -111,7 +111,7 @@ impl Health {
             session: session.map(|session| session.id),
             last_beat: engine.last_beat().map(|beat| now.since(beat)),
             waiting: engine.keys.waiting(),
-            hints: engine.store.capabilities().hints,
+            hints: engine.store().capabilities().hints,
             store_time: engine.store_times.now(now).zip(engine.store_times.uncertainty(now)),
             troubles,
         }

@@ -2,14 +2,14 @@
 
 use std::{
     fmt, mem,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{Engine, Lease, Life, session::Session};
+use super::{Engine, Lease, Life, parcel::Unclaimed, session::Session};
 use crate::{
     clock::Moment,
     logic::{flaw::Flaw, key::Handback},
@@ -33,6 +33,8 @@ pub(crate) struct LeaseCell {
     pub(super) state: Mutex<LeaseState>,
     /// Kept until nothing runs under it any more: a job may outlast its session.
     presence: Mutex<Option<Presence>>,
+    /// Since when the program's runtime is to pick it up, if it is.
+    pub(super) unclaimed: Mutex<Option<(Moment, Weak<dyn Unclaimed>)>>,
 }
 
 #[derive(Debug, Default)]
@@ -97,6 +99,7 @@ impl LeaseCell {
             changed: Notify::new(),
             state: Mutex::default(),
             presence,
+            unclaimed: Mutex::default(),
         })
     }
 
@@ -124,38 +127,38 @@ impl LeaseCell {
     }
 
     /// Cancels what runs under it: it has the grace to stop. The first reason is kept.
-    pub(crate) fn cancel(&self, loss: Loss) {
+    pub(crate) fn cancel(&self, loss: &Loss) {
         self.mark_cancelled(loss);
         self.wake();
     }
 
     /// Does so, and tells nobody yet.
-    pub(super) fn mark_cancelled(&self, loss: Loss) {
+    pub(super) fn mark_cancelled(&self, loss: &Loss) {
         let drop_at = self.now() + self.session.times.stop_grace;
         self.mark(loss, drop_at);
         if self.session.flaws.has(Flaw::ReleaseBeforeDrain) {
             let (engine, lock, ticket) = (self.engine.clone(), self.lock.clone(), self.ticket);
             // Later: whoever cancels may have the key in hand.
-            self.engine.runtime.spawn(async move {
+            self.engine.work.spawn(async move {
                 engine.keys.ended(&engine, &lock, ticket, Handback::default());
             });
         }
     }
 
     /// Stops all polling under it: another instance may hold the lock.
-    pub(crate) fn cut(&self, loss: Loss) {
+    pub(crate) fn cut(&self, loss: &Loss) {
         self.mark_cut(loss);
         self.wake();
     }
 
     /// Does so, and tells nobody yet.
-    pub(super) fn mark_cut(&self, loss: Loss) {
+    pub(super) fn mark_cut(&self, loss: &Loss) {
         let now = self.now();
         self.state().cut_at.get_or_insert(now);
         self.mark(loss, Moment::after_start(Duration::ZERO));
     }
 
-    fn mark(&self, loss: Loss, drop_at: Moment) {
+    fn mark(&self, loss: &Loss, drop_at: Moment) {
         let mut state = self.state();
         if state.is_released() {
             return;
@@ -168,7 +171,7 @@ impl LeaseCell {
         };
         if first {
             state.loss = Some(loss.clone());
-            self.engine.lease_lost(self, &loss);
+            self.engine.lease_lost(self, loss);
         }
     }
 
@@ -189,11 +192,11 @@ impl LeaseCell {
             return true;
         }
         if let Some(loss) = self.session.loss(now) {
-            self.cut(loss);
+            self.cut(&loss);
             return true;
         }
         match self.session.due(now) {
-            Some(loss) => self.cancel(loss),
+            Some(loss) => self.cancel(&loss),
             None => return false,
         }
         true
@@ -218,7 +221,7 @@ impl LeaseCell {
     pub(super) fn note_end(&self, now: Moment) {
         let known = self.state().cut_at.is_some();
         if let Some(loss) = self.session.loss(now).filter(|_| !known) {
-            self.cut(loss);
+            self.cut(&loss);
         }
     }
 

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use super::{
     Lease,
     hold::{Hold, LeaseCell},
+    parcel::Parcel,
 };
 use crate::{
     logic::flaw::Flaw,
@@ -100,8 +101,9 @@ where
     let (reply, end) = oneshot::channel();
     let given = lease.clone();
     // Here and not in the task: a runtime that shuts down drops a task before it ran.
-    let worker = hold.work();
+    let parcel = Parcel::of(&hold.cell().clone(), (hold.work(), hold));
     runtime.spawn(async move {
+        let Some((worker, hold)) = parcel.open() else { return };
         let end = drive(hold.cell(), async move { job(given).await }).await;
         drop(worker);
         drop(hold);
@@ -124,8 +126,9 @@ where
     let (lease, runtime) = (hold.lease(), hold.cell().engine().runtime.clone());
     let (reply, end) = oneshot::channel();
     let given = lease.clone();
-    let worker = hold.work();
+    let parcel = Parcel::of(&hold.cell().clone(), (hold.work(), hold));
     runtime.spawn_blocking(move || {
+        let Some((worker, hold)) = parcel.open() else { return };
         let cell = hold.cell().clone();
         let mut span = JobSpan::new();
         let end = span.scope(&cell.lock, cell.term, cell.session.id, || match cell.check_stop(cell.now()) {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    mem,
+    io, mem,
     pin::pin,
     sync::Arc,
     time::Duration,
@@ -10,11 +10,12 @@ use std::{
 
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{
+    runtime::Handle,
     sync::{mpsc, oneshot},
     task::JoinSet,
 };
 
-use super::{Engine, LastFailure, Work, drain, session::Session, troubles::chain};
+use super::{Engine, LastFailure, Work, drain, runtime::Runtime, session::Session, troubles::chain, upkeep};
 use crate::{
     StoreError,
     clock::Moment,
@@ -25,6 +26,7 @@ use crate::{
     },
     model::{About, Death, LockId, Loss, Nonce, Request, SessionId, SpreadName, Term},
     store::{BeatWrite, Declaration, Evidence, Open, Presence, SessionSeen, Store},
+    sync::caught,
     words,
 };
 
@@ -57,11 +59,8 @@ enum NextSession {
 }
 
 impl Keeper {
-    pub(crate) fn new(
-        engine: Arc<Engine>,
-        store: Arc<dyn Store>,
-        commands: mpsc::UnboundedReceiver<Command>,
-    ) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, commands: mpsc::UnboundedReceiver<Command>) -> Self {
+        let store = engine.store().clone();
         Self { engine, store, commands, closers: JoinSet::new(), told_no_presence: false }
     }
 
@@ -170,6 +169,12 @@ impl Keeper {
         let mut closed = None;
         life.step(SessionEvent::Wake);
         while !life.machine.is_over() {
+            if let Some(loss) = life.session.loss(life.engine.clock.now()).filter(|_| life.session.is_over())
+            {
+                // The time thread was first: an answer that comes now is too late.
+                life.step(SessionEvent::Abandon(loss));
+                continue;
+            }
             let look_by = life.machine.look_by();
             life.session.looks_by(look_by);
             let wait = look_by.since(life.engine.clock.now());
@@ -197,7 +202,7 @@ impl Keeper {
         // An opening that was never answered may have been applied, too.
         let nonces = life.machine.nonces();
         let closing = close_when_empty(self.engine.clone(), self.store.clone(), life.session, nonces);
-        self.closers.spawn(self.engine.runtime.guard(closing));
+        self.closers.spawn(self.engine.work.guard(closing));
         while self.closers.try_join_next().is_some() {}
         match closed {
             Some(reply) => NextSession::Closed(reply),
@@ -357,7 +362,7 @@ impl OneSession {
                 continue;
             }
             match self.session.lease(&request.lock, request.term) {
-                Some(lease) => lease.cancel(Loss::Revoked { by: request.by, why: request.why }),
+                Some(lease) => lease.cancel(&Loss::Revoked { by: request.by, why: request.why }),
                 None => self.session.ask(request),
             }
         }
@@ -376,7 +381,7 @@ impl OneSession {
         } else {
             words::info!(%session, %holder, %namespace, %by, %why, "an operator drains this instance no more");
         }
-        self.engine.drained.send_replace(drained);
+        caught(|| self.engine.drained.send_replace(drained));
     }
 
     fn probe(&mut self) {
@@ -471,36 +476,69 @@ async fn close(
     }
 }
 
-/// Starts the keeper, on a thread of its own; in time that a test turns on the test's runtime, which turns it.
-pub(crate) fn start(
-    engine: Arc<Engine>,
-    commands: mpsc::UnboundedReceiver<Command>,
-    own_thread: bool,
-) -> std::io::Result<()> {
-    let store = engine.store.clone();
-    if !own_thread {
-        let runtime = engine.runtime.clone();
-        runtime.spawn(Keeper::new(engine, store, commands).run());
-        return Ok(());
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let under = words::Under::current();
-    let keep = move || {
-        under.run(|| {
-            runtime.block_on(async move {
-                let own = connect(&engine, &store).await.unwrap_or(store);
-                Keeper::new(engine, own, commands).run().await;
+/// The engine's thread, until it knows its engine.
+pub(crate) struct KeeperThread {
+    runtime: Handle,
+    engine: oneshot::Sender<(Arc<Engine>, mpsc::UnboundedReceiver<Command>)>,
+}
+
+impl KeeperThread {
+    /// Starts it. It ends after its engine, or if it gets none.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
+        let (engine, given) = oneshot::channel();
+        let under = words::Under::current();
+        let run = move || {
+            // Built here: a runtime may be dropped on a thread that has no other.
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(ready.send(Err(error))),
+            };
+            // An error says that nobody wants it any more.
+            let _ = ready.send(Ok(runtime.handle().clone()));
+            under.run(|| {
+                runtime.block_on(async move {
+                    if let Ok((engine, commands)) = given.await {
+                        keep(engine, commands).await;
+                    }
+                });
             });
-        });
-    };
-    std::thread::Builder::new().name("tenure-keeper".to_owned()).spawn(keep).map(drop)
+        };
+        std::thread::Builder::new().name("tenure-keeper".to_owned()).spawn(run)?;
+        let runtime = is_ready.recv().map_err(|_| io::Error::other("the thread ended"))??;
+        Ok(Self { runtime, engine })
+    }
+
+    pub(crate) fn runtime(&self) -> Runtime {
+        Runtime::of(self.runtime.clone())
+    }
+
+    pub(crate) fn begin(self, engine: Arc<Engine>, commands: mpsc::UnboundedReceiver<Command>) {
+        // It waits for this.
+        let _ = self.engine.send((engine, commands));
+    }
+}
+
+/// Keeps an engine on its own thread.
+async fn keep(engine: Arc<Engine>, commands: mpsc::UnboundedReceiver<Command>) {
+    if let Some(own) = connect(&engine).await {
+        engine.use_own(own);
+    }
+    upkeep::begin(&engine);
+    Keeper::new(engine, commands).run().await;
+}
+
+/// Keeps an engine on the runtime of a test, which turns the clock.
+pub(crate) fn keep_here(engine: Arc<Engine>, commands: mpsc::UnboundedReceiver<Command>) {
+    upkeep::begin(&engine);
+    engine.work.clone().spawn(Keeper::new(engine, commands).run());
 }
 
 /// Opens a connection for the keeper alone, if the store has such.
-async fn connect(engine: &Engine, store: &Arc<dyn Store>) -> Option<Arc<dyn Store>> {
+async fn connect(engine: &Engine) -> Option<Arc<dyn Store>> {
     let mut backoff = crate::logic::backoff::Backoff::new(Duration::from_millis(100), engine.times.interval);
     loop {
-        match store.dedicated().await {
+        match engine.given.dedicated().await {
             Ok(own) => return own,
             Err(error) if engine.closing.is_cancelled() => {
                 words::debug!(error = chain(&error), "closed before the keeper connected");

@@ -10,7 +10,8 @@ use tokio::sync::{Notify, oneshot};
 use super::{
     Engine, Life, Work,
     hold::{Hold, LeaseCell},
-    keys::{AcquireOutcome, Wants},
+    keys::{Delivery, Wants},
+    parcel::Parcel,
     report::release_refused,
     session::Session,
 };
@@ -25,12 +26,12 @@ use crate::{
     },
     model::{Candidate, Holder, LockId, Ticket, Waiter},
     store::{Line, Release, Take, Wait},
-    sync::locked,
+    sync::{caught, locked},
 };
 
 pub(super) struct PendingKey {
     pub(super) ticket: Ticket,
-    pub(super) reply: oneshot::Sender<AcquireOutcome>,
+    pub(super) reply: oneshot::Sender<Delivery>,
     pub(super) session: Arc<Session>,
     pub(super) life: Option<Arc<Life>>,
     pub(super) at_least: Duration,
@@ -63,7 +64,7 @@ impl KeyCell {
 /// Effects to perform once no mutex is held any more.
 #[derive(Default)]
 pub(super) struct AfterStep {
-    pub(super) replies: Vec<(oneshot::Sender<AcquireOutcome>, AcquireOutcome)>,
+    pub(super) replies: Vec<(oneshot::Sender<Delivery>, Delivery)>,
     pub(super) holds: Vec<Hold>,
     /// With these may go the last that keeps the engine alive.
     pub(super) lives: Vec<Arc<Life>>,
@@ -73,11 +74,11 @@ pub(super) struct AfterStep {
 impl AfterStep {
     pub(super) fn perform(self) {
         for (reply, outcome) in self.replies {
-            // Nobody waits for it any more: what was granted is given back by its drop.
-            let _ = reply.send(outcome);
+            // If nobody waits for it any more, what was granted is given back by its drop. Wakers are code of others.
+            caught(|| reply.send(outcome));
         }
         for returned in self.returned {
-            let _ = returned.send(());
+            caught(|| returned.send(()));
         }
     }
 }
@@ -86,7 +87,7 @@ impl KeyCell {
     pub(super) fn new(engine: &Arc<Engine>, lock: &LockId) -> Self {
         let machine = KeyMachine::new(
             engine.poll(),
-            engine.store.capabilities().hints.is_some(),
+            engine.store().capabilities().hints.is_some(),
             engine.flaws,
             engine.clock.now(),
         );
@@ -124,7 +125,7 @@ pub(super) fn apply<T>(
             }
             Out::Lost(ticket, loss) => {
                 if let Some(lease) = state.lease.as_ref().filter(|lease| lease.ticket == ticket) {
-                    lease.cut(loss);
+                    lease.cut(&loss);
                 }
             }
             Out::Returned(ticket) => {
@@ -159,25 +160,25 @@ impl KeyState {
         let Some(place) = self.pending.iter().position(|pending| pending.ticket == ticket) else { return };
         let pending = self.pending.swap_remove(place);
         let TicketOutcome::Granted { term, since } = outcome else {
-            after.replies.push((pending.reply, AcquireOutcome::Other(outcome)));
+            after.replies.push((pending.reply, Delivery::Other(outcome)));
             return;
         };
         let lease = LeaseCell::new(engine.clone(), pending.session, cell.lock.clone(), ticket, term, since);
         let outcome = if lease.begin() {
             self.lease = Some(lease.clone());
-            let hold = Hold::new(lease, pending.life, pending.at_least);
+            let hold = Hold::new(lease.clone(), pending.life, pending.at_least);
             if engine.is_closed() {
                 // It is given back as this is dropped.
                 after.holds.push(hold);
-                AcquireOutcome::Other(TicketOutcome::SessionOver)
+                Delivery::Other(TicketOutcome::SessionOver)
             } else {
-                AcquireOutcome::Granted(hold)
+                Delivery::Granted(Parcel::of(&lease, hold))
             }
         } else {
             // The session is expiring: the lock goes back, and whoever waits waits for a session.
             engine.with_context(|context| self.machine.ended(context, ticket, Handback::default()));
             after.lives.extend(pending.life);
-            AcquireOutcome::Other(TicketOutcome::SessionOver)
+            Delivery::Other(TicketOutcome::SessionOver)
         };
         after.replies.push((pending.reply, outcome));
     }
@@ -260,7 +261,7 @@ pub(super) async fn read_line(
     to: Option<&Holder>,
 ) -> Result<Line, Arc<StoreError>> {
     let limit = engine.limit();
-    let line = engine.call(Work::Lines, limit, engine.store.waiters(lock.clone(), most, limit)).await?;
+    let line = engine.call(Work::Lines, limit, engine.store().waiters(lock.clone(), most, limit)).await?;
     let (first, rest) = line.waiters.split_at(line.waiters.len().min(FIRST_IN_LINE));
     let sessions = |waiters: &[Waiter]| waiters.iter().map(|waiter| waiter.by.session).collect::<Vec<_>>();
     let named = rest.iter().filter(|waiter| to == Some(&waiter.by.holder)).map(|waiter| waiter.by.session);

@@ -12,6 +12,7 @@ use super::{
     Engine, Life,
     hold::{Hold, LeaseCell},
     key_task::{KeyCell, KeyState, PendingKey, apply, run},
+    parcel::Parcel,
     session::Session,
 };
 use crate::{
@@ -25,6 +26,13 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum AcquireOutcome {
     Granted(Hold),
+    Other(TicketOutcome),
+}
+
+/// The same on its way to its caller.
+#[derive(Debug)]
+pub(super) enum Delivery {
+    Granted(Arc<Parcel<Hold>>),
     Other(TicketOutcome),
 }
 
@@ -44,7 +52,7 @@ pub(crate) struct PendingTicket {
     engine: Arc<Engine>,
     lock: LockId,
     ticket: Ticket,
-    reply: oneshot::Receiver<AcquireOutcome>,
+    reply: oneshot::Receiver<Delivery>,
     answered: bool,
 }
 
@@ -52,7 +60,12 @@ impl PendingTicket {
     pub(crate) async fn outcome(&mut self) -> AcquireOutcome {
         let outcome = (&mut self.reply).await;
         self.answered = true;
-        outcome.unwrap_or(AcquireOutcome::Other(TicketOutcome::SessionOver))
+        let picked_up = match outcome {
+            Ok(Delivery::Granted(parcel)) => parcel.open().map(AcquireOutcome::Granted),
+            Ok(Delivery::Other(outcome)) => Some(AcquireOutcome::Other(outcome)),
+            Err(_) => None,
+        };
+        picked_up.unwrap_or(AcquireOutcome::Other(TicketOutcome::SessionOver))
     }
 }
 
@@ -273,7 +286,7 @@ impl Keys {
                 cell.wake.notify_one();
             } else if engine.with_context(|context| state.machine.has_something(context)) {
                 state.running = true;
-                engine.runtime.spawn(run(engine.clone(), cell.clone()));
+                engine.work.spawn(run(engine.clone(), cell.clone()));
             }
             (made, after)
         };

@@ -126,12 +126,7 @@ impl Leaders {
             let (sender, leader) = watch::channel(None);
             let watched = Arc::new(WatchedKey { leader, hint: Notify::new() });
             registry.insert(lock.clone(), Arc::downgrade(&watched));
-            engine.runtime.spawn(follow(
-                Arc::downgrade(engine),
-                lock.clone(),
-                Arc::downgrade(&watched),
-                sender,
-            ));
+            engine.work.spawn(follow(Arc::downgrade(engine), lock.clone(), Arc::downgrade(&watched), sender));
             watched
         });
         LeaderWatch { leader: watched.leader.clone(), _watched: watched }
@@ -160,7 +155,7 @@ async fn follow(
     loop {
         let (Some(engine), Some(watched)) = (engine.upgrade(), watched.upgrade()) else { return };
         let limit = engine.limit();
-        match engine.call(Work::Reads, limit, engine.store.locks(vec![lock.clone()], limit)).await {
+        match engine.call(Work::Reads, limit, engine.store().locks(vec![lock.clone()], limit)).await {
             Ok(seen) => {
                 let record = seen.into_iter().next().and_then(LockSeen::found);
                 let session =

@@ -109,7 +109,7 @@ impl Lease {
     }
 
     /// Cancels everything that runs under it.
-    pub(crate) fn give_up(&self, loss: Loss) {
+    pub(crate) fn give_up(&self, loss: &Loss) {
         self.cell.cancel(loss);
     }
 
@@ -155,9 +155,9 @@ impl Lease {
         let cell = &self.cell;
         let engine = &cell.engine;
         let limit = engine.limit();
-        let locks = engine.call(Work::Requested, limit, engine.store.locks(vec![cell.lock.clone()], limit));
+        let locks = engine.call(Work::Requested, limit, engine.given.locks(vec![cell.lock.clone()], limit));
         let sessions =
-            engine.call(Work::Requested, limit, engine.store.observe(vec![cell.session.id], limit));
+            engine.call(Work::Requested, limit, engine.given.observe(vec![cell.session.id], limit));
         let (locks, sessions) = tokio::try_join!(locks, sessions).map_err(Error::store)?;
         let ours = matches!(&locks[..], [LockSeen::Found(record)]
             if record.term == cell.term && record.is_granted_to(cell.session.id, cell.ticket));
@@ -213,7 +213,7 @@ impl Lease {
         let limit = cell.engine.limit();
         match cell
             .engine
-            .call(Work::Requested, limit, cell.engine.store.set_value(set, limit))
+            .call(Work::Requested, limit, cell.engine.given.set_value(set, limit))
             .await
             .map_err(Error::store)?
         {

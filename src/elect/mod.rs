@@ -5,7 +5,8 @@
 //!    │       ├─ lease, job    what a job gets, and the future that is polled only while it is valid
 //!    │       ├─ batch         takes and releases that come together leave together
 //!    │       └─ watcher       sessions of others, and their deaths (logic/watch)
-//!    ├── keeper ───── beats and the session's end (logic/session), on a thread of its own
+//!    ├── keeper ───── beats and the session's end (logic/session), on the engine's thread, as all work on the store
+//!    ├── time ─────── tells that a lease ends, if the keeper hangs
 //!    └── upkeep ───── hints, the audit, the purge
 //! ```
 //!
@@ -88,6 +89,7 @@ mod listening;
 pub(crate) mod metrics;
 mod namesakes;
 
+mod parcel;
 mod probe;
 mod report;
 mod runtime;
@@ -97,6 +99,7 @@ mod spreads;
 mod start;
 mod store_times;
 mod tallies;
+mod time;
 mod troubles;
 mod upkeep;
 mod watcher;
@@ -343,7 +346,7 @@ impl Elect {
         let lock = self.lock_id(key)?;
         let Some(lease) = self.engine().keys.lease(&lock) else { return Ok(Unlocked::NotHeld) };
         let returned = self.engine().keys.when_returned(&lock, lease.ticket);
-        lease.cancel(keys::GIVEN_UP);
+        lease.cancel(&keys::GIVEN_UP);
         let Some(returned) = returned else { return Ok(Unlocked::Released) };
         let patience = self.engine().times.stop_grace + LONGEST_ATTEMPT * 2;
         match tokio::time::timeout(patience, returned).await {
@@ -368,7 +371,7 @@ impl Elect {
             .filter_map(|lease| Some((lease.clone(), engine.keys.when_returned(&lease.lock, lease.ticket)?)))
             .collect();
         for lease in &leases {
-            lease.cancel(loss.clone());
+            lease.cancel(loss);
         }
         let begun = engine.clock.now();
         // Futures are dropped when the grace is over; a little later what still runs will not stop soon.
@@ -406,7 +409,7 @@ impl Elect {
         let limit = self.engine().limit();
         match self
             .engine()
-            .call(Work::Requested, limit, self.engine().store.revoke(ask, limit))
+            .call(Work::Requested, limit, self.engine().given.revoke(ask, limit))
             .await
             .map_err(Error::store)?
         {
@@ -439,7 +442,7 @@ impl Elect {
         let mut after = None;
         loop {
             let limit = engine.limit();
-            let page = engine.store.list_locks(namespace.clone(), None, after, PAGE, limit);
+            let page = engine.given.list_locks(namespace.clone(), None, after, PAGE, limit);
             let page: Page<LockRecord> =
                 engine.call(Work::Requested, limit, page).await.map_err(Error::store)?;
             let sessions =
@@ -493,7 +496,8 @@ impl Elect {
             // An error says that the keeper has ended already.
             let _ = tokio::time::timeout(LONGEST_ATTEMPT * 3, closed_session).await;
         }
-        engine.events.end();
+        // The keeper may hang.
+        engine.end();
         // Programs exit after this.
         engine.tell_log(LAST_WORDS).await;
         closed

@@ -55,7 +55,7 @@ async fn warn(engine: Weak<Engine>) {
         let Some(engine) = engine.upgrade() else { return };
         let ids: Vec<SessionId> = others.keys().copied().collect();
         let limit = engine.limit();
-        let Ok(seen) = engine.call(Work::Watching, limit, engine.store.observe(ids.clone(), limit)).await
+        let Ok(seen) = engine.call(Work::Watching, limit, engine.store().observe(ids.clone(), limit)).await
         else {
             continue;
         };
@@ -81,7 +81,7 @@ async fn list(engine: &Weak<Engine>) -> Option<(SessionId, BTreeMap<SessionId, B
     let own = engine.valid_session().await.ok()?.id;
     let (namespace, limit) = (engine.config.namespace().clone(), engine.limit());
     // Not worth a second try: whoever is there finds this one at its own start.
-    let page = engine.store.sessions(namespace, None, PAGE, limit);
+    let page = engine.store().sessions(namespace, None, PAGE, limit);
     let page = engine.call(Work::Watching, limit, page).await.ok()?;
     let (others, longest) = of_the_same_name(&page.items, engine.config.holder(), own);
     Some((own, others, engine.clock.now() + longest))

@@ -7,7 +7,7 @@ use tokio::{runtime::Handle, task::JoinHandle};
 #[cfg(tenure_sim)]
 pub use gated::Tasks;
 
-/// The program's runtime; in a simulation behind something that stops its tasks.
+/// The program's runtime, or the engine's own; in a simulation behind something that stops its tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct Runtime {
     handle: Handle,
@@ -21,8 +21,13 @@ impl Runtime {
     /// # Panics
     /// Outside of a tokio runtime.
     pub(crate) fn current() -> Self {
+        Self::of(Handle::current())
+    }
+
+    /// Returns this runtime: one of ours.
+    pub(crate) const fn of(handle: Handle) -> Self {
         Self {
-            handle: Handle::current(),
+            handle,
             #[cfg(tenure_sim)]
             tasks: None,
         }

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -35,6 +35,7 @@ pub(crate) struct Session {
     /// Time by which its keeper looks at the clock, in the same unit.
     looks_by: AtomicU64,
     over: OnceLock<Loss>,
+    reported: AtomicBool,
     /// Set while the session is expiring, with the loss its jobs were cancelled with; a confirmed heartbeat
     /// clears it for new jobs.
     expiring: Mutex<Option<Loss>>,
@@ -66,6 +67,7 @@ impl Session {
             end: AtomicU64::new(0),
             looks_by: AtomicU64::new(u64::MAX),
             over: OnceLock::new(),
+            reported: AtomicBool::new(false),
             expiring: Mutex::default(),
             asked: Mutex::default(),
             next_ticket: AtomicU64::new(first_ticket),
@@ -169,9 +171,10 @@ impl Session {
             leases.insert(lease.ticket, lease.clone());
             self.inside.send_replace(leases.len());
         }
+        super::time::wake();
         // What was said to all just before, it has not heard.
         if let Some(loss) = self.over.get() {
-            lease.cut(loss.clone());
+            lease.cut(loss);
             return true;
         }
         let revoked = {
@@ -180,7 +183,7 @@ impl Session {
             place.map(|place| asked.swap_remove(place))
         };
         if let Some(request) = revoked {
-            lease.cancel(Loss::Revoked { by: request.by, why: request.why });
+            lease.cancel(&Loss::Revoked { by: request.by, why: request.why });
         }
         true
     }
@@ -217,8 +220,12 @@ impl Session {
         *self.expiring() = Some(loss.clone());
         let leases: Vec<_> = self.leases().values().cloned().collect();
         // All of them know it before the first is woken: its waker may take any time.
-        leases.iter().for_each(|lease| lease.mark_cancelled(loss.clone()));
-        leases.iter().for_each(|lease| lease.wake());
+        for lease in &leases {
+            lease.mark_cancelled(loss);
+        }
+        for lease in &leases {
+            lease.wake();
+        }
     }
 
     /// Ends the session: no job is polled again. Returns whether this was the first to do so.
@@ -226,11 +233,25 @@ impl Session {
         self.over.set(loss.clone()).is_ok()
     }
 
+    /// Returns whether its end was not reported before. It is, by this.
+    pub(crate) fn is_news(&self) -> bool {
+        !self.reported.swap(true, Ordering::AcqRel)
+    }
+
+    /// Returns whether it was ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.get().is_some()
+    }
+
     /// Cuts all its leases, as it is over.
     pub(crate) fn cut_all(&self, loss: &Loss) {
         let leases: Vec<_> = self.leases().values().cloned().collect();
-        leases.iter().for_each(|lease| lease.mark_cut(loss.clone()));
-        leases.iter().for_each(|lease| lease.wake());
+        for lease in &leases {
+            lease.mark_cut(loss);
+        }
+        for lease in &leases {
+            lease.wake();
+        }
     }
 
     /// Returns the lease of this lock under this term.

@@ -5,15 +5,20 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
 use super::{
-    Elect, Engine, Error, Life, audit, engine::Parts, entropy::Entropy, keeper, metrics, namesakes,
-    runtime::Runtime, upkeep,
+    Elect, Engine, Error, Life,
+    engine::Parts,
+    entropy::Entropy,
+    keeper::{self, KeeperThread},
+    metrics,
+    runtime::Runtime,
+    time, upkeep,
 };
 use crate::{
     ConfigError, StoreError,
     clock::{Clock, SystemClock},
     config::ElectConfig,
     logic::flaw::Flaws,
-    store::{MemoryStore, Reach, Store},
+    store::{MemoryStore, Store},
 };
 
 /// An instance could not be started.
@@ -209,14 +214,16 @@ impl Builder {
     pub fn begin(self) -> Result<Elect, StartError> {
         let runtime = Runtime::current();
         #[cfg(tenure_sim)]
-        let runtime = runtime.behind(self.tasks.clone());
+        let (runtime, is_gated) = (runtime.behind(self.tasks.clone()), self.tasks.is_some());
         let Self { store, config, clock, entropy, flaws, program, probe, .. } = self;
         config.validate().map_err(StartError::Config)?;
         let passes = !clock.is_virtual();
-        let has_threads = passes;
+        let has_thread = passes;
         // What a simulation stops has to be a task.
         #[cfg(tenure_sim)]
-        let has_threads = has_threads && self.tasks.is_none();
+        let has_thread = has_thread && !is_gated;
+        let thread = has_thread.then(|| time::start().and_then(|()| KeeperThread::start())).transpose();
+        let thread = thread.map_err(|error| StartError::Thread(Arc::new(error)))?;
         let (keeper, commands) = mpsc::unbounded_channel();
         let parts = Parts {
             store,
@@ -225,6 +232,7 @@ impl Builder {
             passes,
             entropy,
             flaws,
+            work: thread.as_ref().map_or_else(|| runtime.clone(), KeeperThread::runtime),
             runtime,
             host: host_name(),
             program: program.unwrap_or_else(program_name),
@@ -232,23 +240,15 @@ impl Builder {
         };
         let engine = Arc::new(Engine::new(parts, keeper));
         metrics::begin(&engine);
-        let runtime = engine.runtime.clone();
-        let weak = || Arc::downgrade(&engine);
-        if engine.store.capabilities().hints.is_some() {
-            runtime.spawn(upkeep::hear_hints(weak()));
-        }
-        runtime.spawn(upkeep::stand_sentinel(weak()));
-        runtime.spawn(audit::audit(weak()));
-        runtime.spawn(upkeep::purge(weak()));
-        // Who runs several instances in one process has named them on purpose.
-        if engine.store.capabilities().reach != Reach::Process {
-            runtime.spawn(namesakes::look(weak()));
-        }
+        engine.runtime.spawn(upkeep::stand_sentinel(Arc::downgrade(&engine)));
         if let Some(patience) = engine.probe_patience() {
-            runtime.spawn(upkeep::show_alive(weak(), patience));
+            engine.runtime.spawn(upkeep::show_alive(Arc::downgrade(&engine), patience));
         }
         let elect = Elect { life: Arc::new(Life { engine: engine.clone() }) };
-        keeper::start(engine, commands, has_threads).map_err(|error| StartError::Thread(Arc::new(error)))?;
+        match thread {
+            Some(thread) => thread.begin(engine, commands),
+            None => keeper::keep_here(engine, commands),
+        }
         Ok(elect)
     }
 }

@@ -7,11 +7,11 @@ use std::{
 
 use futures::StreamExt;
 
-use super::{Engine, Work, troubles::chain};
+use super::{Engine, Work, audit, namesakes, troubles::chain};
 use crate::{
     logic::backoff::fraction,
     model::{LockId, SessionRecord, SpreadName},
-    store::{Hint, News, Purged},
+    store::{Hint, News, Purged, Reach},
     words,
 };
 
@@ -22,10 +22,25 @@ const PURGE_EVERY: Duration = Duration::from_secs(60 * 60);
 /// Interval after a failed purge, jittered: short, so that a lasting failure is noticed.
 const PURGE_AGAIN: Duration = Duration::from_secs(60);
 
+/// Begins all of it, on the engine's runtime.
+pub(crate) fn begin(engine: &Arc<Engine>) {
+    let (work, weak) = (&engine.work, || Arc::downgrade(engine));
+    let capabilities = engine.store().capabilities();
+    if capabilities.hints.is_some() {
+        work.spawn(hear_hints(weak()));
+    }
+    work.spawn(audit::audit(weak()));
+    work.spawn(purge(weak()));
+    // Who runs several instances in one process has named them on purpose.
+    if capabilities.reach != Reach::Process {
+        work.spawn(namesakes::look(weak()));
+    }
+}
+
 /// Passes the store's hints on to those who wait. Ends with the engine.
-pub(crate) async fn hear_hints(engine: Weak<Engine>) {
+async fn hear_hints(engine: Weak<Engine>) {
     let Some(strong) = engine.upgrade() else { return };
-    let (mut hints, closing) = (strong.store.hints(strong.listening.topics()), strong.closing.clone());
+    let (mut hints, closing) = (strong.store().hints(strong.listening.topics()), strong.closing.clone());
     drop(strong);
     loop {
         let hint = tokio::select! {
@@ -105,7 +120,7 @@ fn purge_after(every: Duration, is_first: bool, roll: u64) -> Duration {
 }
 
 /// Purges obsolete records. Ends with the engine.
-pub(crate) async fn purge(engine: Weak<Engine>) {
+async fn purge(engine: Weak<Engine>) {
     let mut every = PURGE_EVERY;
     let mut is_first = true;
     loop {
@@ -127,7 +142,7 @@ pub(crate) async fn purge(engine: Weak<Engine>) {
         loop {
             let (namespace, retention) = (engine.config.namespace().clone(), engine.config.retention());
             let limit = engine.limit();
-            let purging = engine.store.purge(namespace, retention, after, limit);
+            let purging = engine.store().purge(namespace, retention, after, limit);
             match engine.call(Work::Purge, limit, purging).await {
                 Ok(purged) => {
                     let Purged { locks, freed, sessions, waiters, next } = purged;
@@ -153,7 +168,7 @@ async fn look_after_the_silent(engine: &Arc<Engine>) {
     let mut after = None;
     loop {
         let (namespace, limit) = (engine.config.namespace().clone(), engine.limit());
-        let page = engine.store.sessions(namespace, after, PAGE, limit);
+        let page = engine.store().sessions(namespace, after, PAGE, limit);
         let page = match engine.call(Work::Watching, limit, page).await {
             Ok(page) => page,
             Err(error) => {

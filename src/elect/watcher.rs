@@ -219,7 +219,7 @@ impl Watcher {
     async fn look(&self, engine: &Arc<Engine>, sessions: Vec<SessionId>) -> Result<(), StoreError> {
         let sent = engine.clock.now();
         let limit = engine.limit();
-        let seen = engine.call(Work::Watching, limit, engine.store.observe(sessions.clone(), limit)).await;
+        let seen = engine.call(Work::Watching, limit, engine.store().observe(sessions.clone(), limit)).await;
         match seen {
             Ok(seen) => {
                 for (session, sighting) in sessions.into_iter().zip(seen) {
@@ -247,7 +247,7 @@ impl Watcher {
         let by = engine.config.holder().clone();
         let declaration = Declaration { session, ground, by, why: Why::shortened(why), tell };
         let limit = engine.limit();
-        match engine.call(Work::Declaring, limit, engine.store.declare(declaration, limit)).await {
+        match engine.call(Work::Declaring, limit, engine.store().declare(declaration, limit)).await {
             Ok(sighting) => {
                 self.saw(engine, session, sent, &sighting);
                 if sighting.is_dead() {
@@ -283,7 +283,7 @@ impl Watcher {
             self.wake.notify_one();
         } else {
             let engine = engine.clone();
-            engine.runtime.clone().spawn(async move { engine.watcher.keep_watch(&engine).await });
+            engine.work.clone().spawn(async move { engine.watcher.keep_watch(&engine).await });
         }
     }
 

@@ -46,13 +46,12 @@ pub enum Loss {
     Moved,
     /// The engine closes.
     Closed,
-    /// The program did not answer its liveness probe.
+    /// The program did not answer: its liveness probe failed, or its runtime did not pick up what it was granted.
     Probe,
 }
 
 impl Loss {
     /// The words for those that the program did not want.
-    #[cfg(feature = "metrics")]
     pub(crate) const UNWANTED: &[&str] = &["expired", "revoked", "declared_dead", "vanished", "probe"];
 
     /// One word for it, as logs and metrics name it.

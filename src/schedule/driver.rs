@@ -269,7 +269,7 @@ impl Driver {
         let skipped = Some(Skipped { from, count, why: Why::shortened(why.as_str()) });
         let attempt = Attempt { entry: Entry::Skipped, instant: to, number: 1, instead_of: None };
         let claim = Claim { skipped, ..self.claim(attempt) };
-        let store = &self.engine.store;
+        let store = self.engine.store();
         if self.retry_or_cancelled(Work::Ledger, |limit| store.claim(claim.clone(), limit)).await.is_none() {
             return false;
         }
@@ -289,7 +289,7 @@ impl Driver {
         let mut gone = BTreeSet::new();
         loop {
             let limit = self.engine.limit();
-            let page = self.engine.store.purge_runs(self.spec.id.clone(), younger_than, at_least, limit);
+            let page = self.engine.store().purge_runs(self.spec.id.clone(), younger_than, at_least, limit);
             let page = tokio::select! {
                 biased;
                 () = self.lease.cancelled() => return,

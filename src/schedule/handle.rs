@@ -165,7 +165,7 @@ impl Schedules {
     async fn record(&self, id: &ScheduleId) -> Result<Option<ScheduleRecord>, Error> {
         let engine = self.elect.engine();
         let limit = engine.limit();
-        let seen = engine.call(Work::Requested, limit, engine.store.schedules(vec![id.clone()], limit)).await;
+        let seen = engine.call(Work::Requested, limit, engine.given.schedules(vec![id.clone()], limit)).await;
         match seen.map_err(Error::store)?.pop() {
             Some(ScheduleSeen::Found(record)) => Ok(Some(record)),
             Some(ScheduleSeen::Refused(refusal)) => Err(self.refused(id, refusal)),
@@ -189,7 +189,7 @@ impl Schedules {
             tries -= 1;
             // The same again is the same.
             match engine
-                .call(Work::Requested, limit, engine.store.instruct(id.clone(), instruction.clone(), limit))
+                .call(Work::Requested, limit, engine.given.instruct(id.clone(), instruction.clone(), limit))
                 .await
             {
                 Err(error) if error.is_retryable() && tries > 0 => {}
@@ -275,7 +275,7 @@ impl Schedules {
         let (id, engine) = (self.id(name)?, self.elect.engine());
         let limit = engine.limit();
         engine
-            .call(Work::Requested, limit, engine.store.history(id, after, at_most, limit))
+            .call(Work::Requested, limit, engine.given.history(id, after, at_most, limit))
             .await
             .map_err(Error::store)
     }
@@ -289,7 +289,7 @@ impl Schedules {
     pub async fn list(&self, after: Option<Cursor>, at_most: usize) -> Result<Page<ScheduleRecord>, Error> {
         let engine = self.elect.engine();
         let (limit, namespace) = (engine.limit(), engine.config.namespace().clone());
-        let page = engine.store.list_schedules(namespace, after, at_most, limit);
+        let page = engine.given.list_schedules(namespace, after, at_most, limit);
         engine.call(Work::Requested, limit, page).await.map_err(Error::store)
     }
 

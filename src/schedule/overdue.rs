@@ -104,7 +104,7 @@ impl Look {
             return Ok(());
         }
         let (limit, namespace) = (engine.limit(), engine.config.namespace().clone());
-        let page = engine.store.list_schedules(namespace, self.after.clone(), PAGE, limit);
+        let page = engine.store().list_schedules(namespace, self.after.clone(), PAGE, limit);
         let page = engine.call(Work::Schedules, limit, page).await?;
         let names: Vec<_> = page.items.iter().map(|record| record.id.name.clone()).collect();
         let found = unowned_of(engine, page.items, now).await?;
@@ -164,7 +164,7 @@ async fn is_first(engine: &Engine, own: SessionId) -> Result<bool, StoreError> {
     let mut after = None;
     for _ in 0..PAGES {
         let limit = engine.limit();
-        let page = engine.store.sessions(engine.config.namespace().clone(), after, SESSIONS, limit);
+        let page = engine.store().sessions(engine.config.namespace().clone(), after, SESSIONS, limit);
         let page = engine.call(Work::Watching, limit, page).await?;
         let first = page.items.iter().find(|session| beats(engine, session));
         if let Some(first) = first {
@@ -201,7 +201,7 @@ async fn unowned_of(
 ) -> Result<Vec<(ScheduleRecord, Unowned, Freed)>, StoreError> {
     let limit = engine.limit();
     let locks = records.iter().map(|record| lock_of(&record.id)).collect();
-    let locks = engine.call(Work::Schedules, limit, engine.store.locks(locks, limit)).await?;
+    let locks = engine.call(Work::Schedules, limit, engine.store().locks(locks, limit)).await?;
     let holders = locks.iter().filter_map(|seen| match seen {
         LockSeen::Found(record) => record.holding.as_ref().map(|held| held.by.session),
         LockSeen::Absent | LockSeen::Refused(_) => None,
@@ -226,11 +226,11 @@ async fn unowned_of(
     }
     let (ids, freed): (Vec<_>, Vec<_>) = nobodys.into_iter().unzip();
     let limit = engine.limit();
-    let ledgers = engine.store.last_runs(ids.clone(), READ, limit);
+    let ledgers = engine.store().last_runs(ids.clone(), READ, limit);
     let ledgers = engine.call(Work::Schedules, limit, ledgers).await?;
     // After the runs: a purge between the two raises the mark over what it removes.
     let limit = engine.limit();
-    let records = engine.call(Work::Schedules, limit, engine.store.schedules(ids, limit)).await?;
+    let records = engine.call(Work::Schedules, limit, engine.store().schedules(ids, limit)).await?;
     let patience = PATIENCE + engine.times.ttl * 2;
     let mut found = Vec::new();
     for ((seen, ledger), freed) in records.into_iter().zip(ledgers).zip(freed) {
@@ -246,7 +246,7 @@ async fn alive_of(engine: &Engine, sessions: Vec<SessionId>) -> Result<BTreeSet<
         return Ok(BTreeSet::new());
     }
     let limit = engine.limit();
-    let seen = engine.call(Work::Watching, limit, engine.store.observe(sessions, limit)).await?;
+    let seen = engine.call(Work::Watching, limit, engine.store().observe(sessions, limit)).await?;
     let alive = seen.iter().filter_map(SessionSeen::record).filter(|session| beats(engine, session));
     Ok(alive.map(|session| session.id).collect())
 }
@@ -254,7 +254,7 @@ async fn alive_of(engine: &Engine, sessions: Vec<SessionId>) -> Result<BTreeSet<
 /// Returns the holder of a lock, if it is alive.
 pub(super) async fn holder_of(engine: &Engine, lock: LockId) -> Result<Option<Holder>, StoreError> {
     let limit = engine.limit();
-    let seen = engine.call(Work::Requested, limit, engine.store.locks(vec![lock], limit)).await?;
+    let seen = engine.call(Work::Requested, limit, engine.store().locks(vec![lock], limit)).await?;
     let Some(held) = seen.into_iter().find_map(LockSeen::found).and_then(|record| record.holding) else {
         return Ok(None);
     };
@@ -286,7 +286,7 @@ async fn remove_if_old(
 pub(super) async fn delete(engine: &Engine, id: &ScheduleId, work: Work) -> Result<(), StoreError> {
     loop {
         let limit = engine.limit();
-        if engine.call(work, limit, engine.store.delete_schedule(id.clone(), limit)).await? {
+        if engine.call(work, limit, engine.store().delete_schedule(id.clone(), limit)).await? {
             return Ok(());
         }
     }
@@ -298,7 +298,7 @@ pub(super) async fn all(engine: &Engine) -> Result<Vec<Overdue>, StoreError> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
         let (limit, namespace) = (engine.limit(), engine.config.namespace().clone());
-        let page = engine.store.list_schedules(namespace, after, PAGE, limit);
+        let page = engine.store().list_schedules(namespace, after, PAGE, limit);
         let page = engine.call(Work::Requested, limit, page).await?;
         for (record, unowned_state, _) in unowned_of(engine, page.items, now).await? {
             if let Unowned::Overdue(due) = unowned_state {

@@ -118,7 +118,7 @@ impl Subscriptions {
             let id = |key: &Key| ScheduleId { namespace: namespace.clone(), name: name_of(key) };
             let limit = engine.limit();
             let ids = page.iter().map(id).collect();
-            let seen = match engine.call(Work::Schedules, limit, engine.store.schedules(ids, limit)).await {
+            let seen = match engine.call(Work::Schedules, limit, engine.store().schedules(ids, limit)).await {
                 Ok(seen) => seen,
                 Err(error) => {
                     words::debug!(error = chain(&error), "could not read schedules");

@@ -272,7 +272,7 @@ impl SpreadActor {
         if !engine.is_closed() {
             engine.hurry();
             for (_, worker) in self.shared.state().has() {
-                worker.lease.give_up(Loss::Resigned);
+                worker.lease.give_up(&Loss::Resigned);
             }
         }
         let has_workers = |shared: &Shared| shared.state().has().next().is_some();

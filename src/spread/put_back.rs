@@ -34,7 +34,7 @@ pub(super) async fn one(engine: &Arc<Engine>, record: LockRecord) -> Result<bool
     let (by, why) = (engine.config.holder().clone(), Why::shortened(WHY));
     let request = Request { lock: record.id.clone(), term: record.term, by, why };
     let limit = engine.limit();
-    let open = engine.store.revoke(Revocation::Reopen(request), limit);
+    let open = engine.given.revoke(Revocation::Reopen(request), limit);
     match engine.call(Work::Requested, limit, open).await.map_err(Error::store)? {
         RevokeAnswer::Freed(_) => Ok(true),
         // Taken or gone: somebody else has opened it, or its rest was over.
@@ -49,7 +49,7 @@ pub(super) async fn all(engine: &Arc<Engine>, spread: &SpreadName) -> Result<usi
     loop {
         let (namespace, limit) = (engine.config.namespace().clone(), engine.limit());
         let kind = Some(Kind::of_tasks(spread));
-        let page = engine.store.list_locks(namespace, kind, place, PAGE, limit);
+        let page = engine.given.list_locks(namespace, kind, place, PAGE, limit);
         let page: Page<LockRecord> = engine.call(Work::Spreads, limit, page).await.map_err(Error::store)?;
         let open = |record| async move { one(engine, record).await.map(usize::from) };
         opened += stream::iter(page.items)

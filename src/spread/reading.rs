@@ -128,13 +128,14 @@ impl Reading {
         let sessions: Vec<_> = asked.sessions.into_iter().collect();
         for some in sessions.chunks(PAGE) {
             let limit = engine.limit();
-            let seen = engine.call(Work::Watching, limit, engine.store.observe(some.to_vec(), limit)).await?;
+            let seen =
+                engine.call(Work::Watching, limit, engine.store().observe(some.to_vec(), limit)).await?;
             self.sightings.extend(some.iter().copied().zip(seen));
         }
         for some in asked.tasks.chunks(PAGE) {
             let limit = engine.limit();
             let locks = some.iter().map(|key| lock(engine, spread, key)).collect();
-            let seen = engine.call(Work::Spreads, limit, engine.store.locks(locks, limit)).await?;
+            let seen = engine.call(Work::Spreads, limit, engine.store().locks(locks, limit)).await?;
             self.tasks.extend(some.iter().cloned().zip(seen));
         }
         if let Some(ring) = asked.ring {
@@ -151,7 +152,7 @@ impl Reading {
         at_most: usize,
     ) -> Result<bool, StoreError> {
         let (namespace, limit) = (engine.config.namespace().clone(), engine.limit());
-        let page = engine.store.sessions(namespace, place.sessions.take(), at_most, limit);
+        let page = engine.store().sessions(namespace, place.sessions.take(), at_most, limit);
         let page = engine.call(Work::Spreads, limit, page).await?;
         self.sessions.extend(page.items);
         place.sessions = page.next;
@@ -169,7 +170,7 @@ impl Reading {
         let (namespace, limit) = (engine.config.namespace().clone(), engine.limit());
         let kind = Some(Kind::of_tasks(spread));
         let (cursor, after) = place.tasks.take().unzip();
-        let page = engine.store.list_locks(namespace, kind, cursor, at_most, limit);
+        let page = engine.store().list_locks(namespace, kind, cursor, at_most, limit);
         let page: Page<LockRecord> = engine.call(Work::Spreads, limit, page).await?;
         let last = page.items.last().map(|record| record.id.key.clone()).or_else(|| after.clone());
         let before = page.next.is_some().then(|| last.clone()).flatten();

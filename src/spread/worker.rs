@@ -525,7 +525,7 @@ impl Worker {
         self.postponed.end(&self.move_permit);
         self.successor = successor;
         self.set_phase(Phase::Leaving);
-        self.lease.give_up(Loss::Moved);
+        self.lease.give_up(&Loss::Moved);
     }
 
     /// Waits for the ticket of that session in the line of this task.
@@ -548,7 +548,7 @@ impl Worker {
 /// Finds the ticket of that session in the line of a task.
 async fn find(engine: Arc<Engine>, lock: LockId, to: SessionId) -> Option<Box<Candidate>> {
     let limit = engine.limit();
-    let line = engine.call(Work::Lines, limit, engine.store.waiters(lock, LINE_READ, limit)).await;
+    let line = engine.call(Work::Lines, limit, engine.store().waiters(lock, LINE_READ, limit)).await;
     let tickets = line.ok()?.waiters.into_iter().filter(|one| one.by.session == to);
     // The latest: the session may have left the line with an earlier one.
     tickets.max_by_key(|one| one.by.ticket).map(|ticket| Box::new(ticket.by))

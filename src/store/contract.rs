@@ -65,7 +65,7 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// **Time.** The store has a clock; it is written into records for people to read. It decides one
 /// thing only, and safety does not rest on it: whether a key is still [closed](crate::model::Closed).
 ///
-/// R1 to R14 are the [rules of safety](crate::store#rules-of-safety).
+/// R1 to R15 are the [rules of safety](crate::store#rules-of-safety).
 ///
 /// [R7]: crate::store#rules-of-safety
 /// [R8]: crate::store#rules-of-safety

@@ -8,7 +8,7 @@
 //! # Rules of safety
 //!
 //! The documentation of this crate names the rules by their numbers. A store keeps R4 to R8 and R11 to
-//! R14 as far as they concern records; the engine keeps the rest.
+//! R13 as far as they concern records; the engine keeps the rest.
 //!
 //! | Rule | |
 //! |---|---|
@@ -25,7 +25,8 @@
 //! | **R11** | What decides is written to a majority and read from one, whatever the connection string says. |
 //! | **R12** | Hints decide nothing. |
 //! | **R13** | Losing a race, a failing job, a damaged document: none of them ends the engine. |
-//! | **R14** | Nothing on the path of a lease runs code of the log or of the recorder of metrics: they may block for ever, or panic at each call. |
+//! | **R14** | What tells that a lease ends waits for nobody: not for the log, not for the recorder of metrics, not for the store. |
+//! | **R15** | What was given up goes back, whoever drives the program's runtime. |
 
 mod answer;
 mod bell;

@@ -26,7 +26,7 @@ pub(crate) fn voice() -> Option<(&'static str, Voice)> {
 }
 
 /// Waits until the log and the recorder have all of it, for programs that read their own.
-#[cfg(tenure_sim)]
+#[cfg(any(test, feature = "testing"))]
 pub fn flush() {
     outbox::flush();
     numbers::flush();

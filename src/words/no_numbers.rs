@@ -20,5 +20,5 @@ pub(super) const fn voice() -> Option<Voice> {
     None
 }
 
-#[cfg(tenure_sim)]
+#[cfg(any(test, feature = "testing"))]
 pub(super) const fn flush() {}

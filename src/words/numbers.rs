@@ -43,9 +43,11 @@ enum Kind {
 
 struct Sums {
     /// All of them, since the process began.
-    sums: HashMap<Key, Sum>,
+    all: HashMap<Key, Sum>,
     /// Those that the recorder does not have as they are now.
     changed: BTreeSet<Key>,
+    /// Those at which it panicked: it gets them with the next change.
+    refused: BTreeSet<Key>,
     values: Vec<(Key, f64)>,
     help: Vec<(Kind, &'static str, Unit, &'static str)>,
     pace: Pace,
@@ -55,8 +57,9 @@ struct Sums {
 
 static SUMS: LazyLock<Mutex<Sums>> = LazyLock::new(|| {
     Mutex::new(Sums {
-        sums: HashMap::new(),
+        all: HashMap::new(),
         changed: BTreeSet::new(),
+        refused: BTreeSet::new(),
         values: Vec::new(),
         help: Vec::new(),
         pace: Pace::NEW,
@@ -74,6 +77,8 @@ fn key<const N: usize>(name: &'static str, labels: [(&'static str, &str); N]) ->
 
 fn change(step: impl FnOnce(&mut Sums)) {
     let mut sums = locked(&SUMS);
+    let refused = mem::take(&mut sums.refused);
+    sums.changed.extend(refused);
     step(&mut sums);
     if !sums.has_thread {
         // If there is none to be had, the next change tries again.
@@ -87,7 +92,7 @@ fn change(step: impl FnOnce(&mut Sums)) {
 
 fn sum(key: Key, new: Sum, step: impl FnOnce(&mut Sum)) {
     change(|sums| {
-        let sum = sums.sums.entry(key.clone()).or_insert(new);
+        let sum = sums.all.entry(key.clone()).or_insert(new);
         step(sum);
         sums.changed.insert(key);
     });
@@ -148,7 +153,7 @@ pub(super) fn voice() -> Option<Voice> {
 }
 
 /// Waits until the recorder has all of it.
-#[cfg(tenure_sim)]
+#[cfg(any(test, feature = "testing"))]
 pub(super) fn flush() {
     let mut sums = locked(&SUMS);
     while sums.has_thread && !sums.is_idle {
@@ -162,7 +167,19 @@ fn bring_all() {
         for change in next() {
             locked(&SUMS).pace.begun();
             let is_taken = caught(|| bring(&change));
-            locked(&SUMS).pace.returned(is_taken);
+            locked(&SUMS).brought(change, is_taken);
+        }
+    }
+}
+
+impl Sums {
+    fn brought(&mut self, change: Change, is_taken: bool) {
+        self.pace.returned(is_taken);
+        match change {
+            Change::Sum(key, _) if !is_taken => drop(self.refused.insert(key)),
+            // A gauge of 0 is kept by the recorder: a process may count under any number of keys.
+            Change::Sum(key, Sum::Gauge(0.0)) if !self.changed.contains(&key) => drop(self.all.remove(&key)),
+            Change::Sum(..) | Change::Value(..) | Change::Help(..) => {}
         }
     }
 }
@@ -171,7 +188,7 @@ fn bring_all() {
 fn next() -> Vec<Change> {
     let mut sums = locked(&SUMS);
     loop {
-        let Sums { sums: all, changed, values, help, is_idle, .. } = &mut *sums;
+        let Sums { all, changed, values, help, is_idle, .. } = &mut *sums;
         let help =
             mem::take(help).into_iter().map(|(kind, name, unit, says)| Change::Help(kind, name, unit, says));
         let changed = mem::take(changed).into_iter().filter_map(|key| {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use tracing::{Dispatch, Level, dispatcher, level_filters::LevelFilter};
+use tracing::{Dispatch, Level, dispatcher, level_filters::LevelFilter, subscriber::NoSubscriber};
 
 use super::pace::{Pace, Voice};
 use crate::{
@@ -26,8 +26,8 @@ type Told = Box<dyn FnOnce(Option<String>) + Send>;
 
 /// A line, or a place in the outbox that somebody waits for.
 enum Entry {
-    Line { at: Moment, under: Dispatch, tell: Told },
-    Mark(oneshot::Sender<()>),
+    Line { at: Moment, under: Under, tell: Told },
+    Mark(Box<dyn FnOnce() + Send>),
 }
 
 struct Outbox {
@@ -50,23 +50,48 @@ static NEWS: Condvar = Condvar::new();
 
 thread_local! {
     /// On a thread of ours: the log of the program that it works for.
-    static UNDER: RefCell<Option<Dispatch>> = const { RefCell::new(None) };
+    static UNDER: RefCell<Option<Under>> = const { RefCell::new(None) };
 }
 
-/// The log that the program had where it began something.
+/// The log that the program had where it began something; if it had none, the one that it has when it is told.
 #[derive(Clone)]
-pub(crate) struct Under(Dispatch);
+pub(crate) struct Under(Option<Dispatch>);
 
 impl Under {
     pub(crate) fn current() -> Self {
-        Self(current())
+        // A thread that ends has none any more, and is not worth a panic.
+        let ours = UNDER.try_with(|under| under.borrow().clone()).ok().flatten();
+        ours.unwrap_or_else(|| {
+            let theirs = dispatcher::get_default(Dispatch::clone);
+            Self(Some(theirs).filter(|theirs| !theirs.is::<NoSubscriber>()))
+        })
     }
 
-    /// Runs a thread of ours. It tells its lines to this log, and what libraries log on it is lost: they would do it
-    /// on the path of a lease.
-    pub(crate) fn run<T>(self, thread: impl FnOnce() -> T) -> T {
-        UNDER.with(|under| under.replace(Some(self.0)));
-        dispatcher::with_default(&Dispatch::none(), thread)
+    /// Calls the log. Where there is none, `tracing` may pass on what is said to the `log` facade, but not once a log
+    /// was ever set, by this for example.
+    fn tell(&self, line: impl FnOnce()) {
+        match &self.0 {
+            Some(log) => dispatcher::with_default(log, line),
+            None => line(),
+        }
+    }
+
+    /// Runs work on a thread of ours. It tells its lines to this log, and what libraries log in it is lost: they would
+    /// do it on the path of a lease.
+    pub(crate) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
+        struct Restored(Option<Under>);
+
+        impl Drop for Restored {
+            fn drop(&mut self) {
+                UNDER.with(|under| under.replace(self.0.take()));
+            }
+        }
+
+        let _restored = Restored(UNDER.with(|under| under.replace(Some(self.clone()))));
+        match &self.0 {
+            Some(_) => dispatcher::with_default(&Dispatch::none(), work),
+            None => work(),
+        }
     }
 }
 
@@ -76,12 +101,6 @@ impl fmt::Debug for Under {
     }
 }
 
-fn current() -> Dispatch {
-    // A thread that ends has none any more, and is not worth a panic.
-    let ours = UNDER.try_with(|under| under.borrow().clone()).ok().flatten();
-    ours.unwrap_or_else(|| dispatcher::get_default(Dispatch::clone))
-}
-
 /// Returns whether somebody may listen to lines of this level. Without a subscriber that may be the `log` facade.
 pub(crate) fn is_heard(level: Level) -> bool {
     level <= LevelFilter::current() || (level <= Level::INFO && !dispatcher::has_been_set())
@@ -89,15 +108,19 @@ pub(crate) fn is_heard(level: Level) -> bool {
 
 /// Pushes a line. It is told later, or never if the log takes none.
 pub(crate) fn push(tell: impl FnOnce(Option<String>) + Send + 'static) {
-    let line = Entry::Line { at: SystemClock::new().now(), under: current(), tell: Box::new(tell) };
+    let line = Entry::Line { at: SystemClock::new().now(), under: Under::current(), tell: Box::new(tell) };
     let mut outbox = locked(&OUTBOX);
     if outbox.entries.len() >= MOST {
         match outbox.entries.pop_front() {
             // Dropping the last handle of a log runs its code.
-            Some(Entry::Line { under, .. }) => mem::forget(under),
-            Some(Entry::Mark(_)) | None => {}
+            Some(Entry::Line { under, .. }) => {
+                mem::forget(under);
+                outbox.dropped += 1;
+            }
+            // Whoever waits for what went waits for the next line.
+            Some(mark @ Entry::Mark(_)) => outbox.entries.insert(1, mark),
+            None => {}
         }
-        outbox.dropped += 1;
     }
     enter(outbox, line);
 }
@@ -114,24 +137,34 @@ fn enter(mut outbox: MutexGuard<'_, Outbox>, entry: Entry) {
     }
 }
 
-/// Returns what waits until all lines so far are told, or are gone. Only to be awaited beside a limit.
-pub(crate) fn told() -> oneshot::Receiver<()> {
-    let (mark, told) = oneshot::channel();
+/// Has this called when all lines so far are told, or are gone.
+fn when_told(told: impl FnOnce() + Send + 'static) {
     let outbox = locked(&OUTBOX);
     if outbox.entries.is_empty() && !outbox.pace.is_under_way() {
-        // Nobody waits for an answer that is there.
-        let _ = mark.send(());
+        drop(outbox);
+        told();
     } else {
-        enter(outbox, Entry::Mark(mark));
+        enter(outbox, Entry::Mark(Box::new(told)));
     }
+}
+
+/// Returns what waits until all lines so far are told, or are gone. Only to be awaited beside a limit.
+pub(crate) fn told() -> oneshot::Receiver<()> {
+    let (sender, told) = oneshot::channel();
+    when_told(|| {
+        // An error says that nobody waits any more.
+        let _ = sender.send(());
+    });
     told
 }
 
 /// Waits until all lines so far are told.
-#[cfg(tenure_sim)]
+#[cfg(any(test, feature = "testing"))]
 pub(super) fn flush() {
-    // An error says that they are gone, as there were too many.
-    let _ = told().blocking_recv();
+    let (sender, told) = std::sync::mpsc::channel::<()>();
+    when_told(|| drop(sender));
+    // The only answer is that the sender is gone.
+    let _ = told.recv();
 }
 
 /// Returns what keeps lines from being told, if something does.
@@ -148,7 +181,7 @@ fn tell_all() {
                 let late = SystemClock::new().now().since(at);
                 let late = (late >= LATE).then(|| format!("{:.1}s", late.as_secs_f64()));
                 let is_told = caught(move || {
-                    dispatcher::with_default(&under, || {
+                    under.tell(|| {
                         confess(dropped, panics);
                         tell(late);
                     });
@@ -160,7 +193,7 @@ fn tell_all() {
                 }
             }
             // A waker may panic, too.
-            Entry::Mark(mark) => drop(caught(move || mark.send(()))),
+            Entry::Mark(told) => drop(caught(told)),
         }
     }
 }

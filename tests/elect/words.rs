@@ -83,7 +83,7 @@ fn spoil(how: How) {
 fn suffer() {
     let how = *SPOILT.lock().unwrap();
     match how {
-        Some(How::Panics) => panic!("{PANIC}"),
+        Some(How::Panics) => panic::panic_any(PANIC),
         Some(How::Blocks) => loop {
             thread::park();
         },
@@ -252,7 +252,7 @@ struct Broken;
 
 impl Wake for Broken {
     fn wake(self: Arc<Self>) {
-        panic!("{PANIC}");
+        panic::panic_any(PANIC);
     }
 }
 
@@ -328,13 +328,19 @@ fn a_runtime_that_ends_under_its_keeper_tells_what_works_under_a_lease() {
 
 /// A log that takes nothing until it is let go.
 #[derive(Clone, Default)]
-struct Slow(Arc<(Mutex<(bool, Vec<u8>)>, Condvar)>);
+struct Slow(Arc<(Mutex<Held>, Condvar)>);
+
+#[derive(Default)]
+struct Held {
+    is_held: bool,
+    text: Vec<u8>,
+}
 
 impl io::Write for Slow {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let (state, let_go) = &*self.0;
-        let mut state = let_go.wait_while(state.lock().unwrap(), |(is_held, _)| *is_held).unwrap();
-        state.1.extend_from_slice(bytes);
+        let mut state = let_go.wait_while(state.lock().unwrap(), |held| held.is_held).unwrap();
+        state.text.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -345,6 +351,8 @@ impl io::Write for Slow {
 
 #[tokio::test(start_paused = true)]
 async fn lines_say_that_they_are_late_and_the_oldest_go_when_too_many_wait() {
+    // Two lines each.
+    const KEYS: usize = 5000;
     if !is_alone("lines_say_that_they_are_late_and_the_oldest_go_when_too_many_wait") {
         return;
     }
@@ -356,27 +364,21 @@ async fn lines_say_that_they_are_late_and_the_oldest_go_when_too_many_wait() {
     let world = World::new();
     let (elect, _) = world.instance("a").await;
     tenure::words::flush();
-    log.0.0.lock().unwrap().0 = true;
-    // Two lines each.
-    const KEYS: usize = 5000;
+    log.0.0.lock().unwrap().is_held = true;
     for number in 0..KEYS {
         elect.acquire(format!("key {number:04}")).await.unwrap().release().await.unwrap();
     }
     thread::sleep(Duration::from_millis(1100));
-    log.0.0.lock().unwrap().0 = false;
+    log.0.0.lock().unwrap().is_held = false;
     log.0.1.notify_all();
     tenure::words::flush();
-    let text = String::from_utf8(log.0.0.lock().unwrap().1.clone()).unwrap();
+    let text = String::from_utf8(log.0.0.lock().unwrap().text.clone()).unwrap();
     let dropped = text.lines().find(|line| line.contains("lines were dropped")).expect(&text);
     let dropped: usize = dropped.rsplit_once("lines=").unwrap().1.parse().unwrap();
     let about: Vec<_> = text.lines().filter(|line| line.contains("key=\"key ")).collect();
     assert_eq!(about.len() + dropped, 2 * KEYS);
     assert!(about.last().unwrap().contains("released") && about.last().unwrap().contains("key 4999"));
-    // The first was under way.
-    assert!(!about[0].contains("late="), "{}", about[0]);
-    assert!(
-        about[1..].iter().all(|line| line.contains("late=\"1.") || line.contains("late=1.")),
-        "{}",
-        about[1]
-    );
+    // The first may have been under way.
+    let late = |line: &&str| line.contains("late=");
+    assert!(about[1..].iter().all(late), "{}", about[1]);
 }

@@ -13,15 +13,12 @@ use futures::{
 };
 use tenure::{
     model::SessionId,
-    store::{
-        Hint, SessionSeen, Store, Take,
-        mongo::{MongoOptions, MongoStore},
-    },
+    store::{Hint, SessionSeen, Store, Take, mongo::MongoOptions},
     testing::{Counting, Fault, Faulty, Intercept, Operation, conformance::LIMIT},
 };
 use tokio::runtime::{Builder, Runtime};
 
-use crate::mongodb::{Place, hints::streams};
+use crate::mongodb::{Place, hints::streams, lent};
 use crate::support::{
     mongod::shared_single,
     proxy::Proxy,
@@ -37,7 +34,7 @@ async fn made_of(store: &dyn Store) -> Arc<dyn Store> {
 }
 
 #[tokio::test]
-async fn a_dedicated_store_waits_behind_nothing_of_the_first() {
+async fn beats_wait_behind_nothing_and_a_dedicated_store_behind_nothing_of_the_first() {
     let proxy = Proxy::start(shared_single().await.nodes()[0].port());
     let place = Place::on(&proxy.uri()).await;
     let fixture = place.fixture();
@@ -57,15 +54,18 @@ async fn a_dedicated_store_waits_behind_nothing_of_the_first() {
         (answer, ..) = select_all(&mut hanging) => panic!("{answer:?} does not hang"),
     }
 
-    let short = Duration::from_millis(300);
-    let refused = place.store.beat(fixture.beat(session, 1), short).await;
-    assert!(refused.is_err(), "beats of the first stand in line: {refused:?}");
-    for number in 2..12 {
+    let (short, lock) = (Duration::from_millis(300), fixture.lock("is looked at"));
+    let refused = place.store.locks(vec![lock.clone()], short).await;
+    assert!(refused.is_err(), "what comes later stands in line: {refused:?}");
+    for number in 1..21 {
+        // Those of the first have places of their own.
+        let store = if number % 2 == 0 { &*dedicated } else { &place.store as &dyn Store };
         let beat = fixture.beat(session, number);
-        let answer = dedicated.beat(beat.clone(), LIMIT).await;
+        let answer = store.beat(beat.clone(), LIMIT).await;
         assert!(answer.unwrap().bears(beat.nonce));
+        dedicated.locks(vec![lock.clone()], LIMIT).await.unwrap();
     }
-    let refused = place.store.beat(fixture.beat(session, 12), short).await;
+    let refused = place.store.locks(vec![lock], short).await;
     assert!(refused.is_err(), "they hang to the end: {refused:?}");
 }
 
@@ -135,7 +135,7 @@ async fn a_dedicated_store_has_no_stream_unless_somebody_listens_to_it() {
 async fn a_lent_client_is_not_connected_again() {
     let place = Place::on(shared_single().await.uri()).await;
     let options = MongoOptions::new().database(place.database.name());
-    let store = MongoStore::with_client(place.database.client(), options).await.unwrap();
+    let store = lent(place.database.client(), options).await;
     assert!(store.dedicated().await.unwrap().is_none());
 }
 

@@ -89,7 +89,9 @@ pub(crate) fn namespace() -> String {
 }
 
 /// What the test of this thread counts, until it is dropped. In the names of metrics, its namespace is `test`.
-pub(crate) struct Numbers(());
+pub(crate) struct Numbers {
+    namespace: String,
+}
 
 impl Drop for Numbers {
     fn drop(&mut self) {
@@ -102,7 +104,7 @@ impl Numbers {
     pub(crate) fn start() -> Self {
         NUMBER.set(NEXT.fetch_add(1, Ordering::Relaxed));
         INSTALLED.call_once(|| metrics::set_global_recorder(&*KEPT).expect("there is one recorder"));
-        Self(())
+        Self { namespace: namespace() }
     }
 
     fn all() -> &'static Kept {
@@ -110,19 +112,19 @@ impl Numbers {
         &KEPT
     }
 
-    fn of(name: &str) -> String {
-        name.replacen("namespace=test", &format!("namespace={}", namespace()), 1)
+    fn of(&self, name: &str) -> String {
+        name.replacen("namespace=test", &format!("namespace={}", self.namespace), 1)
     }
 
     /// The units and HELP texts, by the metrics' names.
-    pub(crate) fn says(&self) -> BTreeMap<String, (Option<Unit>, String)> {
+    pub(crate) fn says() -> BTreeMap<String, (Option<Unit>, String)> {
         Self::all().says.lock().unwrap().clone()
     }
 
     /// The value of a counter that there is.
     pub(crate) fn counts(&self, name: &str) -> Option<u64> {
         let counters = Self::all().counters.lock().unwrap();
-        counters.get(&Self::of(name)).map(|count| count.load(Ordering::Relaxed))
+        counters.get(&self.of(name)).map(|count| count.load(Ordering::Relaxed))
     }
 
     pub(crate) fn count(&self, name: &str) -> u64 {
@@ -130,13 +132,13 @@ impl Numbers {
     }
 
     pub(crate) fn gauge(&self, name: &str) -> f64 {
-        let (gauges, name) = (Self::all().gauges.lock().unwrap(), Self::of(name));
+        let (gauges, name) = (Self::all().gauges.lock().unwrap(), self.of(name));
         f64::from_bits(gauges.get(&name).unwrap_or_else(|| panic!("no {name}")).load(Ordering::Relaxed))
     }
 
     pub(crate) fn values(&self, name: &str) -> Vec<f64> {
         let histograms = Self::all().histograms.lock().unwrap();
-        histograms.get(&Self::of(name)).map_or_else(Vec::new, |values| values.0.lock().unwrap().clone())
+        histograms.get(&self.of(name)).map_or_else(Vec::new, |values| values.0.lock().unwrap().clone())
     }
 }
 

@@ -192,7 +192,7 @@ impl Driver {
         if entry != Entry::Order {
             return;
         }
-        let (store, id, ran) = (&self.engine.store, &self.spec.id, Instruction::Ran { at });
+        let (store, id, ran) = (self.engine.store(), &self.spec.id, Instruction::Ran { at });
         let instruct = |limit| store.instruct(id.clone(), ran.clone(), limit);
         if self.retry_or_cancelled(Work::Defining, instruct).await.is_some() {
             ticks.ordered(at);
@@ -366,7 +366,7 @@ impl Driver {
             error: end.error.as_deref().map(Why::shortened),
             last: !self.spec.policies.goes_on_after(end.outcome, claim.attempt),
         };
-        let store = &self.engine.store;
+        let store = self.engine.store();
         let answer = self.retry_forever(Work::Ledger, &mut |limit| store.finish(finish.clone(), limit)).await;
         if let ClaimAnswer::Yours(run) = answer {
             return Some(run);
@@ -428,7 +428,7 @@ impl Driver {
             error: Some(Why::shortened("the instance that ran it died")),
             last: true,
         };
-        let store = &self.engine.store;
+        let store = self.engine.store();
         let answer = self.retry_or_cancelled(Work::Ledger, |limit| store.finish(finish.clone(), limit)).await;
         // Its end may have arrived in between.
         let Some(ClaimAnswer::Yours(RunRecord { finish: Some(finish), .. })) = answer else { return };

@@ -77,7 +77,7 @@ impl Driver {
         &self,
         record: ScheduleRecord,
     ) -> Result<(ScheduleRecord, Vec<RunRecord>), NotLoaded> {
-        let (store, id) = (&self.engine.store, &self.spec.id);
+        let (store, id) = (self.engine.store(), &self.spec.id);
         let mut runs: Vec<RunRecord> = Vec::new();
         let mut after: Option<Cursor> = None;
         let now = self.now().await.ok_or(NotLoaded::Over)?;
@@ -160,7 +160,7 @@ impl Driver {
         before: Option<&ScheduleRecord>,
         instead_of: Option<Rules>,
     ) -> Result<ScheduleRecord, NotLoaded> {
-        let (store, id) = (&self.engine.store, &self.spec.id);
+        let (store, id) = (self.engine.store(), &self.spec.id);
         let (timing, policies) = (self.spec.timing.clone(), self.spec.policies());
         let term = self.lease.term();
         let define = Define {

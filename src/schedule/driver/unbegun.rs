@@ -48,7 +48,7 @@ impl Unbegun {
 
     /// Sends the claim.
     pub(super) async fn send(&self) -> Result<ClaimAnswer, StoreError> {
-        let (limit, store) = (self.engine.limit(), &self.engine.store);
+        let (limit, store) = (self.engine.limit(), self.engine.store());
         let was_open = self.is_open.swap(true, Ordering::AcqRel);
         let answer = self.engine.call(Work::Ledger, limit, store.claim(self.claim.clone(), limit)).await;
         let is_open = match &answer {
@@ -109,7 +109,7 @@ async fn finish(engine: &Engine, claim: &Claim) -> Result<ClaimAnswer, StoreErro
     let error = Some(Why::shortened("returned before its job started"));
     let finish = FinishRun { run, session, term, attempt, outcome: Outcome::NotBegun, error, last: false };
     let limit = engine.limit();
-    let answer = engine.call(Work::Ledger, limit, engine.store.finish(finish, limit)).await;
+    let answer = engine.call(Work::Ledger, limit, engine.store().finish(finish, limit)).await;
     if let Ok(ClaimAnswer::Yours(run)) = &answer
         && run.was_not_begun()
     {

@@ -5,6 +5,7 @@ use std::{cell::Cell, fmt, future::Future, time::Duration};
 use bson::{Bson, Document, Timestamp};
 use futures::TryStreamExt;
 use mongodb::Database;
+use tokio::runtime::Handle;
 
 use super::{
     codes,
@@ -86,7 +87,17 @@ pub(super) async fn within<T: Send + 'static>(
     doing: &'static str,
     work: impl Future<Output = CommandResult<T>> + Send + 'static,
 ) -> Result<T, StoreError> {
-    let task = tokio::spawn(in_scope(async move {
+    within_on(&Handle::current(), limit, doing, work).await
+}
+
+/// Does so on this runtime. A connection is driven by the runtime on which it was opened, and others use it later.
+pub(super) async fn within_on<T: Send + 'static>(
+    runtime: &Handle,
+    limit: Duration,
+    doing: &'static str,
+    work: impl Future<Output = CommandResult<T>> + Send + 'static,
+) -> Result<T, StoreError> {
+    let task = runtime.spawn(in_scope(async move {
         let lost = |_| Err(CommandFailure::unknown(NoAnswer(limit)));
         let outcome = tokio::time::timeout(limit.saturating_mul(2), work).await.unwrap_or_else(lost);
         outcome.map_err(|failure| if has_changed() { failure.half_way() } else { failure })

@@ -269,6 +269,7 @@ impl Store for MongoStore {
     }
 
     store_methods! { carried_out:
+        // The first two are `steps::BEATS`.
         open("open a session" by sessions, rings);
         beat("renew a session" by sessions, rings);
         observe("observe sessions" by sessions);

@@ -40,6 +40,9 @@ const FIRST_REST: Duration = Duration::from_secs(2);
 /// No longer than this. A client that worked for so long counts as a success.
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
+/// The number of heartbeats that go on at once: one, and those before it that are not answered.
+const BEATS: usize = 4;
+
 /// The pace at which clients are made anew: one at a time, and not again and again.
 #[derive(Debug)]
 struct Pace {
@@ -89,6 +92,8 @@ pub(super) struct Current {
     pub(super) permits: Arc<Semaphore>,
     /// The number of permits.
     at_once: usize,
+    /// Those of heartbeats, which wait behind nothing else.
+    pub(super) beats: Arc<Semaphore>,
     /// The number of streams there is room for besides.
     pub(super) streams: usize,
     /// `None` if the client is the program's.
@@ -109,15 +114,16 @@ impl Current {
     pub(super) fn lent(database: Database, room: Room) -> Self {
         let Room { permits, streams } = room;
         let at_once = permits.available_permits();
-        let permits = Arc::new(permits);
-        Self { generation: 0, database, permits, at_once, streams, elections: None, uri: None }
+        let (permits, beats) = (Arc::new(permits), Arc::new(Semaphore::new(BEATS)));
+        Self { generation: 0, database, permits, at_once, beats, streams, elections: None, uri: None }
     }
 
     /// Waits until its calls have ended: they go on when their callers have given up. Nothing begins as long as
     /// what this answers with is kept. Nothing, if it is closed already.
-    async fn at_rest(&self) -> Option<SemaphorePermit<'_>> {
-        let all = u32::try_from(self.at_once).unwrap_or(u32::MAX);
-        self.permits.acquire_many(all).await.ok()
+    async fn at_rest(&self) -> Option<[SemaphorePermit<'_>; 2]> {
+        let all = |many| u32::try_from(many).unwrap_or(u32::MAX);
+        let others = self.permits.acquire_many(all(self.at_once)).await.ok()?;
+        Some([others, self.beats.acquire_many(all(BEATS)).await.ok()?])
     }
 
     /// Shuts its client down, if that is the store's own.
@@ -170,6 +176,11 @@ impl Connection {
     /// Notifies when there is another client, or another primary.
     pub(super) fn moves(&self) -> Moves {
         Moves { clients: self.current.subscribe(), elections: None }
+    }
+
+    /// Returns the runtime of the store.
+    pub(super) fn runtime(&self) -> Handle {
+        self.runtime.clone()
     }
 
     /// Begins a task on the runtime of the store, which lasts as long as its client.
@@ -296,9 +307,10 @@ impl Connection {
         let current = self.current();
         let last = async {
             if let Some(rest) = current.at_rest().await {
-                rest.forget();
+                rest.into_iter().for_each(SemaphorePermit::forget);
             }
             current.permits.close();
+            current.beats.close();
             last_words.await;
             current.end().await;
         };

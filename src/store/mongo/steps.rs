@@ -12,7 +12,7 @@ use super::{
     MongoStore,
     bells::Ringer,
     codes,
-    command::{carried_out, find, has_changed, modify, within},
+    command::{carried_out, find, has_changed, modify, within_on},
     error::{CommandFailure, CommandResult},
     queries::{self, Find, Statement},
 };
@@ -26,6 +26,9 @@ use crate::{
 /// The longest that a read waits for what a bell tells of to reach a majority. It is there in milliseconds, within a
 /// second where another primary was just elected, or the set has lost its majority.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+/// What a session lives by: it waits behind nothing else.
+pub(super) const BEATS: [&str; 2] = ["open a session", "renew a session"];
 
 /// The latest time that a bell told of, until a read has seen it. A bell may come before what it tells of has
 /// reached a majority: whoever reads then would find nothing new.
@@ -70,17 +73,20 @@ impl MongoStore {
         let rung = rung.filter(|_| self.inner.ladder.rings);
         let ringer = Arc::clone(&self.inner.ringer);
         let (connection, work) = (Arc::clone(&self.inner.connection), work(self.clone()));
-        Box::pin(within(limit, doing, async move {
+        let runtime = connection.runtime();
+        let operation = async move {
             let used = connection.current();
             // What has not begun when the caller gives up never begins.
-            let permit = tokio::time::timeout(limit, Arc::clone(&used.permits).acquire_owned());
+            let permits = if BEATS.contains(&doing) { &used.beats } else { &used.permits };
+            let permit = tokio::time::timeout(limit, Arc::clone(permits).acquire_owned());
             let _permit =
                 permit.await.map_err(CommandFailure::not_begun)?.map_err(CommandFailure::not_begun)?;
             let bells = Unrung { ringer, rung };
             let outcome = connection.watched(&used, work).await;
             bells.ring(&outcome);
             outcome
-        }))
+        };
+        Box::pin(async move { within_on(&runtime, limit, doing, operation).await })
     }
 
     /// Rings bells of the operation under way.

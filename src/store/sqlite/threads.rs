@@ -74,7 +74,7 @@ pub(super) fn reader(place: Place) -> io::Result<JoinHandle<()>> {
 
 fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let under = words::Under::current();
-    thread::Builder::new().name(name.to_owned()).spawn(|| under.run(run))
+    thread::Builder::new().name(name.to_owned()).spawn(move || under.run(run))
 }
 
 type Jobs = Vec<Box<dyn Job>>;

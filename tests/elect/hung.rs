@@ -1,0 +1,84 @@
+//! A keeper whose store blocks its thread: what runs under a lease is told all the same. In real time.
+
+use std::{
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tenure::{
+    Elect, ElectConfig, Loss,
+    elect::JobEnd,
+    store::{MemoryStore, Store},
+    testing::{Call, Course, Intercept},
+};
+
+use crate::wait::within;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A store whose calls block the thread they are made on, until it is let go.
+#[derive(Debug, Default)]
+struct Blocking {
+    is_held: Mutex<bool>,
+    let_go: Condvar,
+    blocks: AtomicBool,
+}
+
+impl Intercept for Blocking {
+    fn decide(&self, _: &Call) -> Course {
+        let held = self.is_held.lock().unwrap();
+        if *held {
+            self.blocks.store(true, Ordering::Relaxed);
+        }
+        drop(self.let_go.wait_while(held, |held| *held).unwrap());
+        Course::PLAIN
+    }
+}
+
+impl Blocking {
+    fn hold(&self, held: bool) {
+        *self.is_held.lock().unwrap() = held;
+        self.let_go.notify_all();
+    }
+}
+
+fn config(holder: &str) -> ElectConfig {
+    ElectConfig::new("test", holder)
+        .unwrap()
+        .with_refresh_interval(200 * MS)
+        .with_refresh_duration(2000 * MS)
+        .with_stop_grace(200 * MS)
+        .with_margin(200 * MS)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_blocks_the_keeper_keeps_nobody_from_being_told() {
+    let memory = MemoryStore::default();
+    let blocking = Blocking::default().around(Arc::new(memory.clone()));
+    let first = Elect::start(blocking.clone() as Arc<dyn Store>, config("first")).await.unwrap();
+    let second = Elect::start(memory, config("second")).await.unwrap();
+    let guard = first.acquire("guard").await.unwrap();
+    let job = first.lock("job", async |lease| {
+        lease.cancelled().await;
+        std::future::pending::<Result<(), String>>().await
+    });
+    let job = job.await.unwrap().running().expect("the key is free");
+    blocking.intercept().hold(true);
+    let lost = within("the guard is lost", guard.lost()).await;
+    assert!(matches!(lost, Loss::Expired { .. }), "{lost:?}");
+    assert!(guard.is_valid(), "there is the grace");
+    let end = within("the job is dropped", job.join()).await;
+    assert!(matches!(end, JobEnd::Cancelled(Loss::Expired { .. })), "{end:?}");
+    let taken = within("another takes over", second.acquire("guard")).await.unwrap();
+    assert!(!guard.is_valid());
+    assert!(blocking.intercept().blocks.load(Ordering::Relaxed), "its keeper hangs");
+    blocking.intercept().hold(false);
+    drop((guard, taken));
+    let again = within("it has another session", first.acquire("guard")).await.unwrap();
+    assert!(again.is_valid());
+    drop(again);
+    first.close().await;
+}
