@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     mem,
     sync::{Condvar, LazyLock, Mutex, PoisonError},
+    time::Duration,
 };
 
 use metrics::{Key, Label, Level, Metadata, with_recorder};
@@ -17,6 +18,9 @@ use crate::sync::{caught, locked};
 
 /// Most values of histograms that wait for the recorder; further ones are not recorded.
 const MOST: usize = 8192;
+
+/// Time between two visits at the recorder.
+const REST: Duration = Duration::from_millis(100);
 
 static METADATA: Metadata<'_> = Metadata::new("tenure", Level::INFO, Some("tenure"));
 
@@ -53,6 +57,8 @@ struct Sums {
     pace: Pace,
     has_thread: bool,
     is_idle: bool,
+    /// Somebody waits until the recorder has all of it.
+    is_awaited: bool,
 }
 
 static SUMS: LazyLock<Mutex<Sums>> = LazyLock::new(|| {
@@ -65,6 +71,7 @@ static SUMS: LazyLock<Mutex<Sums>> = LazyLock::new(|| {
         pace: Pace::NEW,
         has_thread: false,
         is_idle: false,
+        is_awaited: false,
     })
 });
 static NEWS: Condvar = Condvar::new();
@@ -157,6 +164,8 @@ pub(super) fn voice() -> Option<Voice> {
 pub(super) fn flush() {
     let mut sums = locked(&SUMS);
     while sums.has_thread && !sums.is_idle {
+        sums.is_awaited = true;
+        NEWS.notify_one();
         sums = DONE.wait(sums).unwrap_or_else(PoisonError::into_inner);
     }
 }
@@ -169,6 +178,8 @@ fn bring_all() {
             let is_taken = caught(|| bring(&change));
             locked(&SUMS).brought(change, is_taken);
         }
+        // What is counted meanwhile is brought together.
+        drop(NEWS.wait_timeout_while(locked(&SUMS), REST, |sums| !sums.is_awaited));
     }
 }
 
@@ -188,7 +199,7 @@ impl Sums {
 fn next() -> Vec<Change> {
     let mut sums = locked(&SUMS);
     loop {
-        let Sums { all, changed, values, help, is_idle, .. } = &mut *sums;
+        let Sums { all, changed, values, help, is_idle, is_awaited, .. } = &mut *sums;
         let help =
             mem::take(help).into_iter().map(|(kind, name, unit, says)| Change::Help(kind, name, unit, says));
         let changed = mem::take(changed).into_iter().filter_map(|key| {
@@ -200,7 +211,7 @@ fn next() -> Vec<Change> {
         if !changes.is_empty() {
             return changes;
         }
-        *is_idle = true;
+        (*is_idle, *is_awaited) = (true, false);
         DONE.notify_all();
         sums = NEWS.wait(sums).unwrap_or_else(PoisonError::into_inner);
     }

@@ -4,7 +4,7 @@ use std::{
     cell::RefCell,
     collections::VecDeque,
     fmt, mem,
-    sync::{Condvar, Mutex, MutexGuard},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -19,6 +19,8 @@ use crate::{
 
 /// Most lines that wait; the oldest go.
 const MOST: usize = 8192;
+/// Rest after a line, so that not each of many wakes the thread.
+const REST: Duration = Duration::from_millis(5);
 /// A line says by how much it is late, from then on.
 const LATE: Duration = Duration::from_secs(1);
 
@@ -37,6 +39,8 @@ struct Outbox {
     pace: Pace,
     has_thread: bool,
     is_idle: bool,
+    /// Somebody waits for the lines so far.
+    is_awaited: bool,
 }
 
 static OUTBOX: Mutex<Outbox> = Mutex::new(Outbox {
@@ -45,6 +49,7 @@ static OUTBOX: Mutex<Outbox> = Mutex::new(Outbox {
     pace: Pace::NEW,
     has_thread: false,
     is_idle: false,
+    is_awaited: false,
 });
 static NEWS: Condvar = Condvar::new();
 
@@ -139,12 +144,14 @@ fn enter(mut outbox: MutexGuard<'_, Outbox>, entry: Entry) {
 
 /// Has this called when all lines so far are told, or are gone.
 fn when_told(told: impl FnOnce() + Send + 'static) {
-    let outbox = locked(&OUTBOX);
+    let mut outbox = locked(&OUTBOX);
     if outbox.entries.is_empty() && !outbox.pace.is_under_way() {
         drop(outbox);
         told();
     } else {
+        outbox.is_awaited = true;
         enter(outbox, Entry::Mark(Box::new(told)));
+        NEWS.notify_one();
     }
 }
 
@@ -201,17 +208,26 @@ fn tell_all() {
 /// Waits for the next entry. Returns with it what was not told since the last line that was.
 fn next() -> (Entry, u64, u64) {
     let mut outbox = locked(&OUTBOX);
+    let mut has_rested = false;
     loop {
         if let Some(entry) = outbox.entries.pop_front() {
             if matches!(entry, Entry::Mark(_)) {
+                outbox.is_awaited = false;
                 return (entry, 0, 0);
             }
             outbox.pace.begun();
             let dropped = mem::take(&mut outbox.dropped);
             return (entry, dropped, outbox.pace.panics());
         }
-        outbox.is_idle = true;
-        outbox = NEWS.wait(outbox).unwrap_or_else(std::sync::PoisonError::into_inner);
+        outbox = if has_rested {
+            outbox.is_idle = true;
+            NEWS.wait(outbox).unwrap_or_else(PoisonError::into_inner)
+        } else {
+            // Whoever pushes meanwhile does not wake it.
+            let rested = NEWS.wait_timeout_while(outbox, REST, |outbox| !outbox.is_awaited);
+            rested.unwrap_or_else(PoisonError::into_inner).0
+        };
+        has_rested = true;
     }
 }
 
