@@ -34,7 +34,6 @@ pub fn flush() {
 
 /// What a number counts.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "nothing is counted"))]
 pub(crate) enum Unit {
     Seconds,
     Count,

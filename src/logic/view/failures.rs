@@ -77,7 +77,6 @@ impl SpreadView {
     }
 
     /// Returns how many tasks are closed because they failed too often.
-    #[cfg(feature = "metrics")]
     pub(crate) fn quarantined(&self, now: Moment) -> usize {
         let is_so = |key: &Key| self.quarantine(key).is_some_and(|(_, until)| now < until);
         self.tasks.keys().filter(|key| is_so(key)).count()
