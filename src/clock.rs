@@ -51,7 +51,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// place of a server's.
     fn wall(&self) -> StoreTime;
 
-    /// Whether it goes with tokio's paused time. Then an instance has no thread of its own, and waits for none.
+    /// Returns whether this clock goes with tokio's paused time: an instance then has no thread of its own.
     fn is_virtual(&self) -> bool {
         false
     }

@@ -117,7 +117,7 @@
 //! | `metrics` | no | counters, gauges and histograms of the engine, by the `metrics` facade |
 //! | `testing` | no | the conformance suite, stores that fail on purpose, a clock to turn by hand |
 
-// What tests share is written for those outside.
+// Support that unit tests share with other packages names the crate.
 #[cfg(test)]
 extern crate self as tenure;
 

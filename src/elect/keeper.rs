@@ -514,7 +514,7 @@ impl KeeperThread {
     }
 
     pub(crate) fn begin(self, engine: Arc<Engine>, commands: mpsc::UnboundedReceiver<Command>) {
-        // It waits for this.
+        // The thread waits for this.
         let _ = self.engine.send((engine, commands));
     }
 }

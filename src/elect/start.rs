@@ -219,7 +219,7 @@ impl Builder {
         config.validate().map_err(StartError::Config)?;
         let passes = !clock.is_virtual();
         let has_thread = passes;
-        // What a simulation stops has to be a task.
+        // A simulation stops tasks, not threads.
         #[cfg(tenure_sim)]
         let has_thread = has_thread && !is_gated;
         let thread = has_thread.then(|| time::start().and_then(|()| KeeperThread::start())).transpose();

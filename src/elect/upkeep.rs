@@ -31,7 +31,7 @@ pub(crate) fn begin(engine: &Arc<Engine>) {
     }
     work.spawn(audit::audit(weak()));
     work.spawn(purge(weak()));
-    // Who runs several instances in one process has named them on purpose.
+    // Several instances in one process have their names on purpose.
     if capabilities.reach != Reach::Process {
         work.spawn(namesakes::look(weak()));
     }

@@ -16,8 +16,8 @@ const MS: Duration = Duration::from_millis(1);
 /// Nobody declares anybody dead while a test runs.
 const LONG: Duration = Duration::from_secs(600);
 
-/// An instance that is declared dead by nobody, so that a key is free only if it was given back. What nobody picks up
-/// goes back within a ttl, which is what `short` is for.
+/// With a long ttl nobody declares the instance dead: a key is free only if it was given back. A short one is for locks
+/// that nobody picks up.
 fn config(holder: &str, ttl: Duration) -> ElectConfig {
     let interval = 100 * MS;
     ElectConfig::new("test", holder).unwrap().with_refresh_interval(interval).with_refresh_duration(ttl)
@@ -105,9 +105,9 @@ fn an_instance_whose_last_handle_is_dropped_outside_of_its_runtime_is_closed() {
     });
 }
 
-/// It is in line, its runtime stops, and the lock is handed to it.
+/// The caller was in line when it gave up, and its runtime stops then.
 #[test]
-fn who_gave_up_waiting_is_handed_nothing() {
+fn a_caller_that_gave_up_waiting_is_handed_nothing() {
     let (store, runtime) = (MemoryStore::default(), now_and_then());
     let (elect, other) = (instance(&runtime, &store, LONG), Other::start(&store));
     let held = other.runtime.block_on(other.elect.acquire("k")).unwrap();
