@@ -52,6 +52,8 @@ pub(crate) struct Court {
     heard: Vec<Heard>,
     applied: Vec<(Moment, Applied)>,
     lives: BTreeMap<SessionId, Life>,
+    /// When each session was first tried to be opened. Whichever attempt was first applied, no later one is a beat.
+    opened: BTreeMap<SessionId, Moment>,
     /// Since when the process of each life may be gone.
     killed: BTreeMap<Life, Moment>,
     /// Sessions that their own instances have given up.
@@ -77,6 +79,7 @@ impl Court {
             heard: Vec::new(),
             applied: Vec::new(),
             lives: BTreeMap::new(),
+            opened: BTreeMap::new(),
             killed: BTreeMap::new(),
             given_up: BTreeSet::new(),
             deaths: BTreeMap::new(),
@@ -92,6 +95,8 @@ impl Court {
             match (heard.life, &heard.line) {
                 (Some(life), Line::Seen(What::Opens { session })) => {
                     self.lives.insert(*session, life);
+                    let first = self.opened.entry(*session).or_insert(heard.at);
+                    *first = (*first).min(heard.at);
                 }
                 (_, Line::Seen(What::Reported(Reported::SessionLost { session, .. }))) => {
                     self.given_up.insert(*session);
@@ -161,7 +166,7 @@ impl Court {
         self.judge_proofs(&bounds, until);
         // What the store has applied stands before what was heard at the same moment.
         let mut entries = stored(&self.applied, &bounds, &self.lives);
-        entries.extend(said(&self.heard, self.ttl));
+        entries.extend(said(&self.heard, self.ttl, &self.opened));
         entries.sort_by_key(|entry| entry.at);
         // Later ones are judged the next time, then with all that belongs to them.
         let later = entries.partition_point(|entry| entry.at <= until);
@@ -216,14 +221,14 @@ impl Court {
 }
 
 /// Messages of the processes, as entries.
-fn said(heard: &[Heard], ttl: Duration) -> Vec<Entry> {
+fn said(heard: &[Heard], ttl: Duration, opened: &BTreeMap<SessionId, Moment>) -> Vec<Entry> {
     let mut entries = Vec::new();
     for Heard { at, life, line } in heard {
         let Line::Seen(what) = line else { continue };
         entries.push(Entry { at: *at, life: *life, what: what.clone() });
         // A session may have been there, and a beat on record, since they were sent.
         match what {
-            What::Opens { session } => {
+            What::Opens { session } if opened.get(session) == Some(at) => {
                 entries.push(Entry { at: *at, life: None, what: What::Opened { session: *session, ttl } });
             }
             What::Confirmed { session, sent } => {
@@ -347,6 +352,20 @@ mod tests {
         court.hear([heard(10, polled(1)), heard(50, polled(1))]);
         let violation = court.judge_until(at(60)).unwrap();
         assert_eq!(violation.invariant, "exclusion");
+    }
+
+    #[test]
+    fn a_session_that_was_tried_to_be_opened_twice_is_as_old_as_the_first_attempt() {
+        let session = SessionId::from_u128(7);
+        let died = |millis| (at(millis), Applied::Died { session, by_itself: false, ground: "by another" });
+        let judge = |died| {
+            let mut court = Court::new(1, 1, Pace::Quick);
+            court.hear([heard(10, What::Opens { session }), heard(2000, What::Opens { session })]);
+            court.apply([died]);
+            court.judge_until(at(4000)).map(|violation| violation.invariant)
+        };
+        assert_eq!(judge(died(3020)), None);
+        assert_eq!(judge(died(2900)), Some("no theft"));
     }
 
     #[test]

@@ -140,6 +140,13 @@ fn holds() {
     let order: Order = serde_json::from_str(&order).unwrap();
     // The line the test harness has begun ends here.
     println!();
+    // With the time by which the entries of a history are counted, to read it beside one.
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing::Level::WARN)
+        .with_ansi(false)
+        .with_timer(tracing_subscriber::fmt::time::uptime())
+        .init();
     Pen.write(What::Started);
     let (tell, told) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
