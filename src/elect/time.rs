@@ -1,9 +1,8 @@
 //! The time thread: looks at the clock for all instances of the process, whatever keeps their keepers.
 //!
-//! A keeper waits for the store, which may be the program's own, and for what the store calls of the program's
-//! (`uri_from`, `command_events`). If one of them blocks, the keeper cannot tell anybody that a lease ends. This thread
-//! can: it polls no future, asks no store, and knows nothing but sessions and the clock (R14). In the time of a test
-//! there is none, as all of an instance is on the test's runtime.
+//! A keeper polls the store, which may be the program's own. If that blocks, the keeper cannot tell anybody that a
+//! lease ends. This thread can: it polls no future, asks no store, and knows nothing but sessions and the clock (R14).
+//! In the time of a test there is none, as all of an instance is on the test's runtime.
 
 use std::{
     io, mem,

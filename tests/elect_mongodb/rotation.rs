@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use mongodb::{
     Client,
     bson::{Document, doc},
@@ -29,10 +29,10 @@ use crate::{
 };
 
 const FORMER: &str = "f0rmer-pw";
-const LATTER: &str = "l4tter-pw";
+pub(super) const LATTER: &str = "l4tter-pw";
 
 /// A replica set of one that asks who one is, behind a proxy, and a program's secret.
-struct Guarded {
+pub(super) struct Guarded {
     _server: Deployment,
     proxy: Proxy,
     port: u16,
@@ -42,22 +42,20 @@ struct Guarded {
 
 struct Secret {
     password: &'static str,
+    /// The server that the source names.
+    port: u16,
     /// Moments at which it was asked for.
     asked: Vec<Instant>,
 }
 
 impl Guarded {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let server = Deployment::start_guarded().await;
         let port = server.nodes()[0].port();
         let admin = Client::with_uri_str(server.uri_as("root", "root", "admin")).await.unwrap();
-        let guarded = Self {
-            _server: server,
-            proxy: Proxy::start(port),
-            port,
-            admin,
-            secret: Arc::new(Mutex::new(Secret { password: FORMER, asked: Vec::new() })),
-        };
+        let proxy = Proxy::start(port);
+        let secret = Secret { password: FORMER, port: proxy.port(), asked: Vec::new() };
+        let guarded = Self { _server: server, proxy, port, admin, secret: Arc::new(Mutex::new(secret)) };
         guarded.ask(doc! { "createUser": "ada", "pwd": FORMER, "roles": ["root"] }).await;
         guarded
     }
@@ -67,29 +65,47 @@ impl Guarded {
     }
 
     /// From now on, the former password is wrong, and there are no connections from before.
-    async fn change_password(&self) {
+    pub(super) async fn change_password(&self) {
         self.ask(doc! { "updateUser": "ada", "pwd": LATTER }).await;
         self.proxy.sever();
     }
 
-    fn know(&self, password: &'static str) {
-        self.secret.lock().unwrap().password = password;
+    pub(super) fn know(&self, password: &'static str) {
+        self.know_at(password, self.proxy.port());
+    }
+
+    /// The source names another server.
+    fn know_at(&self, password: &'static str, port: u16) {
+        let mut secret = self.secret.lock().unwrap();
+        (secret.password, secret.port) = (password, port);
+    }
+
+    /// The records of sessions, as they are.
+    async fn sessions(&self) -> Vec<Document> {
+        let sessions = self.admin.database("app").collection::<Document>("sessions");
+        sessions.find(doc! {}).await.unwrap().try_collect().await.unwrap()
     }
 
     fn asked(&self) -> Vec<Instant> {
         self.secret.lock().unwrap().asked.clone()
     }
 
-    #[allow(clippy::disallowed_methods, reason = "how often it is asked is what is looked at")]
     async fn store(&self) -> MongoStore {
-        let (secret, port) = (Arc::clone(&self.secret), self.proxy.port());
+        self.store_behind(|| {}).await
+    }
+
+    /// One whose source does that first, and may block for it.
+    #[allow(clippy::disallowed_methods, reason = "how often it is asked is what is looked at")]
+    pub(super) async fn store_behind(&self, first: impl Fn() + Send + Sync + 'static) -> MongoStore {
+        let secret = Arc::clone(&self.secret);
         let source = move || {
+            first();
             let mut secret = secret.lock().unwrap();
             secret.asked.push(Instant::now());
-            let answer = uri(secret.password, port);
+            let answer = uri(secret.password, secret.port);
             async move { Ok(answer) }
         };
-        connected(uri(FORMER, port), MongoOptions::new().uri_from(source)).await
+        connected(uri(FORMER, self.proxy.port()), MongoOptions::new().uri_from(source)).await
     }
 }
 
@@ -191,5 +207,44 @@ async fn a_source_that_does_not_know_the_new_password_yet_is_asked_again_and_not
         assert!(![FORMER, LATTER].iter().any(|secret| line.contains(secret)), "{line}");
     }
     held.release().await.unwrap();
+    within("it closes", elect.close()).await;
+}
+
+#[tokio::test]
+async fn a_deployment_that_lacks_the_beats_of_the_session_is_refused_until_the_source_names_the_right_one() {
+    let (guarded, other) = (Guarded::start().await, Guarded::start().await);
+    other.ask(doc! { "updateUser": "ada", "pwd": LATTER }).await;
+    let (log, _here) = Log::start();
+    let elect = Elect::start(guarded.store().await, config("pod-1")).await.unwrap();
+    let held = elect.acquire("orders").await.unwrap();
+    // The other one has a copy of the database, that is some beats old.
+    let copied = guarded.sessions().await;
+    let into = other.admin.database("app").collection::<Document>("sessions");
+    into.insert_many(&copied).await.unwrap();
+    let nonce = copied[0].get_i64("nonce").unwrap();
+    until("there is another beat", async || {
+        let now = guarded.sessions().await;
+        when(now[0].get_i64("nonce").unwrap() != nonce, now)
+    })
+    .await;
+
+    guarded.know_at(LATTER, other.port);
+    guarded.change_password().await;
+    let session = copied[0].get_str("_id").unwrap();
+    let says = format!(
+        "uri_from names another deployment, in which session {session} is unknown: this instance stays where it is"
+    );
+    until("it says what is in the way", async || {
+        let health = elect.health();
+        let beats = health.troubles.iter().find(|trouble| trouble.work == Work::Beats);
+        when(beats.is_some_and(|trouble| trouble.lasting && trouble.error.contains(&says)), health)
+    })
+    .await;
+    logged(&log, &["WARN", "sending heartbeats is failing", &says]).await;
+    guarded.know(LATTER);
+    logged(&log, &["INFO", "sending heartbeats works again"]).await;
+    assert!(held.is_valid(), "its lease goes on");
+    held.release().await.unwrap();
+    assert_eq!(other.sessions().await, copied, "nothing was written there");
     within("it closes", elect.close()).await;
 }

@@ -23,6 +23,7 @@ mod preparation;
 mod purge;
 mod renewal;
 mod replies;
+mod restored;
 mod rights;
 mod round_trips;
 mod scripts;

@@ -6,6 +6,7 @@
 //! The driver is re-exported as [`mongodb`](driver) so that a program that passes its own client, or
 //! uses the [`Fence`] in its transactions, uses the same one.
 
+mod aside;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod bare;
@@ -23,6 +24,7 @@ mod indexes;
 mod ladder;
 mod line;
 mod locks;
+mod marks;
 mod messages;
 mod options;
 mod pages;
@@ -32,6 +34,7 @@ mod purge;
 mod queries;
 mod release;
 mod renewal;
+mod restored;
 mod revoke;
 mod rights;
 mod role;
@@ -65,6 +68,7 @@ use self::{
     error::{CommandFailure, CommandResult},
     hints::{Hints, Shared},
     ladder::Ladder,
+    marks::Marks,
     options::{Collections, check_name},
     renewal::{Connection, Current},
     steps::Unseen,
@@ -108,18 +112,19 @@ struct Inner {
     buckets: Arc<Buckets>,
     ringer: Arc<Ringer>,
     unseen: Arc<Unseen>,
+    marks: Arc<Marks>,
     options: MongoOptions,
 }
 
 impl Inner {
-    fn new(current: Current, options: MongoOptions, (ladder, buckets): Prepared) -> Self {
+    fn new(current: Current, options: MongoOptions, (ladder, buckets): Prepared, marks: Arc<Marks>) -> Self {
         let (names, stop) = (Collections::new(&options.prefix), CancellationToken::new());
-        let connection = Arc::new(Connection::new(current, options.clone(), stop.clone()));
+        let connection = Arc::new(Connection::new(current, options.clone(), marks.clone(), stop.clone()));
         let ringer = Arc::new(Ringer::new(Arc::clone(&connection), Arc::clone(&buckets)));
         let unseen: Arc<Unseen> = Arc::default();
         let shared = Shared::new(&connection, &names, Arc::clone(&buckets), &unseen, ladder, &options);
         let hints = Arc::new(Hints::new(shared, stop));
-        Self { connection, names, hints, ladder, buckets, ringer, unseen, options }
+        Self { connection, names, hints, ladder, buckets, ringer, unseen, marks, options }
     }
 }
 
@@ -147,7 +152,7 @@ impl MongoStore {
         let made = uri.client(&options).await?;
         check_name(&made.database)?;
         let prepared = prepared(&made.client.database(&made.database), &options).await?;
-        Ok(Self { inner: Arc::new(Inner::new(Current::own(made, uri), options, prepared)) })
+        Ok(Self { inner: Arc::new(Inner::new(Current::own(made, uri), options, prepared, Arc::default())) })
     }
 
     /// Uses a client that the program has already.
@@ -169,7 +174,7 @@ impl MongoStore {
         let database = client.database(&name);
         let prepared = prepared(&database, &options).await?;
         let current = Current::lent(database, connect::lent_room());
-        Ok(Self { inner: Arc::new(Inner::new(current, options, prepared)) })
+        Ok(Self { inner: Arc::new(Inner::new(current, options, prepared, Arc::default())) })
     }
 
     /// Ends what the store and its client have under way: the last thing to do before a program ends its
@@ -194,13 +199,17 @@ impl MongoStore {
     /// The same with another client, which lives on the runtime that runs this. The database was
     /// looked at and prepared before.
     async fn connected_again(self, uri: Uri, name: String) -> CommandResult<Self> {
-        let Inner { options, ladder, buckets, .. } = &*self.inner;
-        let made = uri.client(options).await.map_err(CommandFailure::not_connected)?;
+        let Inner { options, ladder, buckets, marks, .. } = &*self.inner;
+        let mut options = options.clone();
+        let handler = options.command_events.map(aside::events).transpose();
+        options.command_events = handler.map_err(CommandFailure::not_begun)?;
+        let made = uri.client(&options).await.map_err(CommandFailure::not_connected)?;
         // The string was read before, and so was the database's name.
         let made = OwnClient { database: name, ..made };
         // Finds the server and opens a connection now, so that no beat has to.
         run(&made.client.database(&made.database), doc! { "ping": 1 }).await?;
-        let made = Inner::new(Current::own(made, uri), options.clone(), (*ladder, Arc::clone(buckets)));
+        let prepared = (*ladder, Arc::clone(buckets));
+        let made = Inner::new(Current::own(made, uri), options, prepared, Arc::clone(marks));
         // Its runtime may end with its last write, and the bell of that be lost.
         let inner = Inner { ringer: Arc::clone(&self.inner.ringer), ..made };
         Ok(Self { inner: Arc::new(inner) })
@@ -212,6 +221,10 @@ impl MongoStore {
 
     fn names(&self) -> &Collections {
         &self.inner.names
+    }
+
+    fn marks(&self) -> &Marks {
+        &self.inner.marks
     }
 
     fn place(&self) -> (Database, &Collections) {

@@ -1,11 +1,10 @@
 //! Options for the use of a database, and the names that follow from them.
 
-use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
+use std::{future::Future, time::Duration};
 
-use futures::{FutureExt, future::BoxFuture};
 use mongodb::event::{EventHandler, command::CommandEvent};
 
-use super::error::ConnectError;
+use super::{aside::UriSource, error::ConnectError};
 
 /// Options for the use of a database.
 #[derive(Clone, Debug)]
@@ -85,7 +84,10 @@ impl MongoOptions {
         self
     }
 
-    /// Sets a handler for every command the store's own client sends, and for its end. Default: none.
+    /// Sets a handler for every command the store's own clients send, and for its end. Default: none.
+    ///
+    /// A thread of its own calls it for what an instance's engine sends: no heartbeat waits for it. If it falls 8192
+    /// events behind, the next ones are dropped.
     #[must_use]
     pub fn command_events(mut self, handler: EventHandler<CommandEvent>) -> Self {
         self.command_events = Some(handler);
@@ -101,9 +103,12 @@ impl MongoOptions {
     /// failed operations, and tried again after growing rests, of 30 seconds at most, for as long as logins
     /// are refused.
     ///
-    /// The string must name the same database. `source` is asked for each attempt, on a runtime of the store's or
-    /// of its keeper's, by each of them, and has ten seconds: it is async so that it may ask a vault, and must
-    /// not block. Its error is printed with that of the operation, and must not contain a secret.
+    /// The string must name the same database of the same deployment. Another deployment is refused: the record of
+    /// the instance's session is read there, and it must bear the last heartbeat that was confirmed.
+    ///
+    /// `source` is asked for each attempt, by the store and by its keeper, on a thread with a runtime of its own, and
+    /// has ten seconds. It may block: nothing waits for it. It is not asked again before it has answered. Its error is
+    /// printed with that of the operation, and must not contain a secret.
     ///
     /// ```no_run
     /// # use tenure::store::mongo::{ConnectError, MongoOptions, MongoStore};
@@ -176,31 +181,5 @@ impl Collections {
 
     pub(super) fn all(&self) -> Vec<&str> {
         vec![&self.sessions, &self.locks, &self.waiters, &self.fences, &self.runs]
-    }
-}
-
-type Answered = Result<String, Box<dyn Error + Send + Sync>>;
-
-/// The source that the program has its connection string from.
-#[derive(Clone)]
-pub(super) struct UriSource(Arc<dyn Fn() -> BoxFuture<'static, Answered> + Send + Sync>);
-
-impl UriSource {
-    pub(super) fn new<F, A>(source: F) -> Self
-    where
-        F: Fn() -> A + Send + Sync + 'static,
-        A: Future<Output = Answered> + Send + 'static,
-    {
-        Self(Arc::new(move || source().boxed()))
-    }
-
-    pub(super) async fn ask(&self) -> Answered {
-        (self.0)().await
-    }
-}
-
-impl fmt::Debug for UriSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Source(..)")
     }
 }

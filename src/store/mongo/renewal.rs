@@ -26,7 +26,8 @@ use super::{
     command::run,
     connect::{CLOSING, Elections, FIRST_ANSWER, OwnClient, Room, Uri},
     error::{CommandFailure, CommandResult},
-    options::MongoOptions,
+    marks::Marks,
+    options::{Collections, MongoOptions},
 };
 use crate::{
     clock::{Clock, Moment, SystemClock},
@@ -153,6 +154,7 @@ pub(super) struct Connection {
     current: watch::Sender<Current>,
     course: Mutex<RenewalState>,
     options: MongoOptions,
+    marks: Arc<Marks>,
     /// Runtime of the store: clients live on the runtime they are made on.
     runtime: Handle,
     /// The store is closed, or nobody has it any more.
@@ -160,9 +162,15 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(current: Current, options: MongoOptions, stop: CancellationToken) -> Self {
+    pub(super) fn new(
+        current: Current,
+        mut options: MongoOptions,
+        marks: Arc<Marks>,
+        stop: CancellationToken,
+    ) -> Self {
         let current = watch::Sender::new(current);
-        Self { current, course: Mutex::default(), options, runtime: Handle::current(), stop }
+        options.uri_from = options.uri_from.map(|source| source.for_another());
+        Self { current, course: Mutex::default(), options, marks, runtime: Handle::current(), stop }
     }
 
     pub(super) fn current(&self) -> Current {
@@ -255,7 +263,7 @@ impl Connection {
         })
     }
 
-    /// Another client for the same database, which has logged in.
+    /// Another client for the same database of the same deployment, which has logged in.
     async fn make(&self, former: &Current) -> Result<Current, String> {
         let ready = async {
             let uri = match (&self.options.uri_from, &former.uri) {
@@ -278,10 +286,17 @@ impl Connection {
                      the same one"
                 ));
             }
-            run(&made.client.database(name), doc! { "ping": 1 })
-                .await
-                .map(drop)
-                .map_err(CommandFailure::into_words)
+            let database = made.client.database(name);
+            run(&database, doc! { "ping": 1 }).await.map_err(CommandFailure::into_words)?;
+            let sessions = Collections::new(&self.options.prefix).sessions;
+            let unknown = self.marks.unknown_in(&database, &sessions).await;
+            unknown.map_err(CommandFailure::into_words)?.map_or(Ok(()), |session| {
+                let source = if self.options.uri_from.is_some() { "uri_from" } else { "the connection string" };
+                Err(format!(
+                    "{source} names another deployment, in which session {session} is unknown: this instance stays \
+                     where it is"
+                ))
+            })
         };
         if let Err(problem) = self.bounded(logged_in).await {
             // Not only dropped: see `MongoStore::close`.

@@ -26,8 +26,11 @@ use crate::{
 
 pub(super) async fn open(store: MongoStore, open: Open, limit: Duration) -> CommandResult<SessionSeen> {
     let sessions = &store.names().sessions;
-    left(store.modify(sessions, open_statement(&open), limit).await?)
-        .map(|document| sighting(Some(&document)))
+    store.marks().opens(open.session, &open.about, open.nonce);
+    let seen = left(store.modify(sessions, open_statement(&open), limit).await?)
+        .map(|document| sighting(Some(&document)))?;
+    store.marks().seen(open.session, &seen);
+    Ok(seen)
 }
 
 pub(super) fn open_statement(open: &Open) -> Statement {
@@ -57,7 +60,10 @@ pub(super) fn open_statement(open: &Open) -> Statement {
 
 pub(super) async fn beat(store: MongoStore, beat: BeatWrite, limit: Duration) -> CommandResult<SessionSeen> {
     let sessions = &store.names().sessions;
-    store.modify(sessions, beat_statement(&beat), limit).await.map(|found| sighting(found.as_ref()))
+    store.marks().beats(beat.session, beat.nonce);
+    let seen = sighting(store.modify(sessions, beat_statement(&beat), limit).await?.as_ref());
+    store.marks().seen(beat.session, &seen);
+    Ok(seen)
 }
 
 pub(super) fn beat_statement(write: &BeatWrite) -> Statement {
@@ -105,7 +111,13 @@ pub(super) async fn declare(
     limit: Duration,
 ) -> CommandResult<SessionSeen> {
     let sessions = &store.names().sessions;
-    store.modify(sessions, declare_statement(&declaration), limit).await.map(|found| sighting(found.as_ref()))
+    let seen = sighting(store.modify(sessions, declare_statement(&declaration), limit).await?.as_ref());
+    if let Evidence::Unbeaten { nonce } = declaration.ground
+        && seen.is_dead()
+    {
+        store.marks().closed(declaration.session, nonce);
+    }
+    Ok(seen)
 }
 
 pub(super) fn declare_statement(declaration: &Declaration) -> Statement {
