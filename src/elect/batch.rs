@@ -88,7 +88,10 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
             // On a task of its own: whoever was first may be dropped, and the others wait for it.
             let engine = engine.clone();
             let runtime = engine.work.clone();
-            runtime.spawn(async move { while of(&engine).send_gathered(&engine).await {} });
+            runtime.spawn_again(move || {
+                let engine = engine.clone();
+                async move { while of(&engine).send_gathered(&engine).await {} }
+            });
         }
         hearings
     }

@@ -3,19 +3,26 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io, mem,
+    panic::AssertUnwindSafe,
     pin::pin,
     sync::Arc,
     time::Duration,
 };
 
-use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{
     runtime::Handle,
     sync::{mpsc, oneshot},
     task::JoinSet,
 };
 
-use super::{Engine, LastFailure, Work, drain, runtime::Runtime, session::Session, troubles::chain, upkeep};
+use super::{
+    Engine, LastFailure, Work, drain,
+    runtime::Runtime,
+    session::Session,
+    troubles::{careful, chain},
+    upkeep,
+};
 use crate::{
     StoreError,
     clock::Moment,
@@ -29,6 +36,9 @@ use crate::{
     sync::caught,
     words,
 };
+
+/// A store limits by itself how long a connection takes; one that does not is asked again.
+const LONGEST_CONNECT: Duration = Duration::from_secs(60);
 
 /// Commands to the keeper.
 #[derive(Debug)]
@@ -68,7 +78,10 @@ impl Keeper {
     pub(crate) async fn run(mut self) {
         loop {
             let after = match self.program_answers().await {
-                NextSession::Again => self.session().await,
+                NextSession::Again => {
+                    let kept = AssertUnwindSafe(self.session()).catch_unwind().await;
+                    if let Ok(after) = kept { after } else { self.panicked().await }
+                }
                 closed @ NextSession::Closed(_) => closed,
             };
             if let NextSession::Closed(reply) = after {
@@ -87,6 +100,24 @@ impl Keeper {
                 return;
             }
         }
+    }
+
+    /// A session whose keeper panicked is kept no more. Its record is left to its ttl.
+    async fn panicked(&self) -> NextSession {
+        let (engine, rest) = (&self.engine, self.engine.times.interval);
+        let end = || {
+            let (holder, namespace) = (engine.config.holder(), engine.config.namespace());
+            words::error!(%holder, %namespace, "the keeper panicked, its session ends and another is opened");
+            if let Some(session) = engine.current() {
+                engine.session_ended(&session, Loss::Vanished { found: "its keeper panicked".into() });
+            }
+        };
+        while !caught(end) {
+            tokio::time::sleep(rest).await;
+        }
+        tokio::time::sleep(rest).await;
+        // The panic may have come after the command to close was taken.
+        if engine.closing.is_cancelled() { NextSession::Closed(None) } else { NextSession::Again }
     }
 
     /// Waits until the program answers its liveness probe: before that nothing could begin under a session,
@@ -119,7 +150,7 @@ impl Keeper {
         session: SessionId,
     ) -> Result<Option<Presence>, Option<oneshot::Sender<()>>> {
         let store = self.store.clone();
-        let mut given = pin!(tokio::time::timeout(LONGEST_ATTEMPT, store.presence(session)));
+        let mut given = pin!(careful(LONGEST_ATTEMPT, async { store.presence(session).await }));
         let given = loop {
             tokio::select! {
                 biased;
@@ -132,9 +163,8 @@ impl Keeper {
             }
         };
         let error = match given {
-            Ok(Ok(presence)) => return Ok(presence),
-            Ok(Err(error)) => chain(&error),
-            Err(_) => format!("no answer within {LONGEST_ATTEMPT:?}"),
+            Ok(presence) => return Ok(presence),
+            Err(error) => chain(&error),
         };
         if !mem::replace(&mut self.told_no_presence, true) {
             let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
@@ -538,7 +568,7 @@ pub(crate) fn keep_here(engine: Arc<Engine>, commands: mpsc::UnboundedReceiver<C
 async fn connect(engine: &Engine) -> Option<Arc<dyn Store>> {
     let mut backoff = crate::logic::backoff::Backoff::new(Duration::from_millis(100), engine.times.interval);
     loop {
-        match engine.given.dedicated().await {
+        match careful(LONGEST_CONNECT, async { engine.given.dedicated().await }).await {
             Ok(own) => return own,
             Err(error) if engine.closing.is_cancelled() => {
                 words::debug!(error = chain(&error), "closed before the keeper connected");

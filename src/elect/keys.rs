@@ -286,7 +286,8 @@ impl Keys {
                 cell.wake.notify_one();
             } else if engine.with_context(|context| state.machine.has_something(context)) {
                 state.running = true;
-                engine.work.spawn(run(engine.clone(), cell.clone()));
+                let of = (engine.clone(), cell.clone());
+                engine.work.spawn_again(move || run(of.0.clone(), of.1.clone()));
             }
             (made, after)
         };

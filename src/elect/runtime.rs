@@ -1,8 +1,14 @@
 //! The runtime on which the tasks of an engine run.
 
-use std::future::Future;
+use std::{future::Future, panic::AssertUnwindSafe, time::Duration};
 
+use futures::FutureExt;
 use tokio::{runtime::Handle, task::JoinHandle};
+
+use crate::words;
+
+/// Rest of work that panicked.
+const REST: Duration = Duration::from_millis(100);
 
 #[cfg(tenure_sim)]
 pub use gated::Tasks;
@@ -46,6 +52,21 @@ impl Runtime {
             return spawned;
         }
         self.handle.spawn(task)
+    }
+
+    /// Spawns work that goes by what its owner knows, and begins again if it panics: what waits for it would wait for
+    /// ever.
+    #[track_caller]
+    pub(crate) fn spawn_again<F>(&self, mut begin: impl FnMut() -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.spawn(async move {
+            while AssertUnwindSafe(async { begin().await }).catch_unwind().await.is_err() {
+                words::error!("work of an instance panicked, it begins again");
+                tokio::time::sleep(REST).await;
+            }
+        });
     }
 
     pub(crate) fn spawn_blocking(&self, call: impl FnOnce() + Send + 'static) {

@@ -487,7 +487,7 @@ impl Engine {
 }
 
 /// Makes a call of the store that does not panic, and keeps to its limit even if the store does not.
-async fn careful<T>(
+pub(super) async fn careful<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {

@@ -24,17 +24,26 @@ const PURGE_AGAIN: Duration = Duration::from_secs(60);
 
 /// Begins all of it, on the engine's runtime.
 pub(crate) fn begin(engine: &Arc<Engine>) {
-    let (work, weak) = (&engine.work, || Arc::downgrade(engine));
+    let work = &engine.work;
     let capabilities = engine.store().capabilities();
     if capabilities.hints.is_some() {
-        work.spawn(hear_hints(weak()));
+        work.spawn_again(with(engine, hear_hints));
     }
-    work.spawn(audit::audit(weak()));
-    work.spawn(purge(weak()));
+    work.spawn_again(with(engine, audit::audit));
+    work.spawn_again(with(engine, purge));
     // Several instances in one process have their names on purpose.
     if capabilities.reach != Reach::Process {
-        work.spawn(namesakes::look(weak()));
+        work.spawn_again(with(engine, namesakes::look));
     }
+}
+
+/// Work of an engine that it is not kept by.
+fn with<F>(
+    engine: &Arc<Engine>,
+    work: impl Fn(Weak<Engine>) -> F + Send + 'static,
+) -> impl Fn() -> F + Send + 'static {
+    let engine = Arc::downgrade(engine);
+    move || work(engine.clone())
 }
 
 /// Passes the store's hints on to those who wait. Ends with the engine.

@@ -282,8 +282,11 @@ impl Watcher {
         if self.running.swap(true, Ordering::AcqRel) {
             self.wake.notify_one();
         } else {
-            let engine = engine.clone();
-            engine.work.clone().spawn(async move { engine.watcher.keep_watch(&engine).await });
+            let (work, engine) = (&engine.work, engine.clone());
+            work.spawn_again(move || {
+                let engine = engine.clone();
+                async move { engine.watcher.keep_watch(&engine).await }
+            });
         }
     }
 

@@ -1,4 +1,4 @@
-//! A keeper whose store blocks its thread: what runs under a lease is told all the same. In real time.
+//! A keeper whose thread is blocked by the store, or panics: what runs under a lease is told all the same. In real time.
 
 use std::{
     sync::{
@@ -9,8 +9,10 @@ use std::{
 };
 
 use tenure::{
-    Elect, ElectConfig, Loss,
+    Clock, Elect, ElectConfig, Loss, SystemClock,
+    clock::Moment,
     elect::JobEnd,
+    model::StoreTime,
     store::{MemoryStore, Store},
     testing::{Call, Course, Intercept},
 };
@@ -81,4 +83,46 @@ async fn a_store_that_blocks_the_keeper_keeps_nobody_from_being_told() {
     assert!(again.is_valid());
     drop(again);
     first.close().await;
+}
+
+/// A clock that panics on the keeper's thread while it is broken.
+#[derive(Debug, Default)]
+struct Broken {
+    clock: SystemClock,
+    is_broken: AtomicBool,
+    panics: AtomicBool,
+}
+
+impl Clock for Broken {
+    fn now(&self) -> Moment {
+        let is_keepers = std::thread::current().name() == Some("tenure-keeper");
+        if is_keepers && self.is_broken.load(Ordering::Relaxed) {
+            self.panics.store(true, Ordering::Relaxed);
+            panic!("on purpose");
+        }
+        self.clock.now()
+    }
+
+    fn wall(&self) -> StoreTime {
+        self.clock.wall()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_keeper_that_panics_ends_its_session_and_opens_another() {
+    let clock = Arc::new(Broken::default());
+    let elect =
+        Elect::builder(MemoryStore::default(), config("first")).clock(clock.clone()).start().await.unwrap();
+    let guard = elect.acquire("guard").await.unwrap();
+    clock.is_broken.store(true, Ordering::Relaxed);
+    let lost = within("the guard is lost", guard.lost()).await;
+    assert!(clock.panics.load(Ordering::Relaxed), "{lost:?}");
+    clock.is_broken.store(false, Ordering::Relaxed);
+    drop(guard);
+    for key in ["other", "guard"] {
+        let again = within("it has another session", elect.acquire(key)).await.unwrap();
+        assert!(again.is_valid());
+        drop(again);
+    }
+    within("it closes", elect.close()).await;
 }
