@@ -89,14 +89,14 @@ async fn a_store_that_blocks_the_keeper_keeps_nobody_from_being_told() {
 #[derive(Debug, Default)]
 struct Broken {
     clock: SystemClock,
-    is_broken: AtomicBool,
+    breaks: AtomicBool,
     panics: AtomicBool,
 }
 
 impl Clock for Broken {
     fn now(&self) -> Moment {
         let is_keepers = std::thread::current().name() == Some("tenure-keeper");
-        if is_keepers && self.is_broken.load(Ordering::Relaxed) {
+        if is_keepers && self.breaks.load(Ordering::Relaxed) {
             self.panics.store(true, Ordering::Relaxed);
             panic!("on purpose");
         }
@@ -114,10 +114,10 @@ async fn a_keeper_that_panics_ends_its_session_and_opens_another() {
     let elect =
         Elect::builder(MemoryStore::default(), config("first")).clock(clock.clone()).start().await.unwrap();
     let guard = elect.acquire("guard").await.unwrap();
-    clock.is_broken.store(true, Ordering::Relaxed);
+    clock.breaks.store(true, Ordering::Relaxed);
     let lost = within("the guard is lost", guard.lost()).await;
     assert!(clock.panics.load(Ordering::Relaxed), "{lost:?}");
-    clock.is_broken.store(false, Ordering::Relaxed);
+    clock.breaks.store(false, Ordering::Relaxed);
     drop(guard);
     for key in ["other", "guard"] {
         let again = within("it has another session", elect.acquire(key)).await.unwrap();

@@ -21,7 +21,7 @@ use tenure::{
     },
 };
 
-use crate::elect_mongodb::fleet::{LIMIT, SECOND, config, lock, until, when, within};
+use crate::elect_mongodb::fleet::{LIMIT, SECOND, config, lock, steady, until, when, within};
 use crate::{
     captured::Log,
     mongodb::connected,
@@ -215,7 +215,8 @@ async fn a_deployment_that_lacks_the_beats_of_the_session_is_refused_until_the_s
     let (guarded, other) = (Guarded::start().await, Guarded::start().await);
     other.ask(doc! { "updateUser": "ada", "pwd": LATTER }).await;
     let (log, _here) = Log::start();
-    let elect = Elect::start(guarded.store().await, config("pod-1")).await.unwrap();
+    let long = steady("pod-1").with_refresh_duration(120 * SECOND);
+    let elect = Elect::start(guarded.store().await, long).await.unwrap();
     let held = elect.acquire("orders").await.unwrap();
     // The other one has a copy of the database, that is some beats old.
     let copied = guarded.sessions().await;

@@ -16,10 +16,10 @@ use tenure::{
     StoreError,
     model::{Key, Kind, LockId},
     store::{
-        LockSeen, Store,
+        LockSeen, SessionSeen, Store,
         mongo::{MongoOptions, MongoStore},
     },
-    testing::conformance::LIMIT,
+    testing::conformance::{Fixture, LIMIT},
 };
 
 use crate::mongodb::connected;
@@ -170,6 +170,44 @@ async fn a_call_that_is_under_way_ends_on_the_former_client_which_then_goes() {
     .await;
     look(&store).await.unwrap();
     store.close().await;
+}
+
+/// Withdraws a password, and has a login refused on a client that an instance works with. Returns how its next beats
+/// are answered.
+async fn beats_after_a_refusal(guarded: &Guarded) -> Result<(), StoreError> {
+    guarded.ask(doc! { "updateUser": "ada", "pwd": "f0rmer" }).await;
+    let store = connected(&guarded.uri("f0rmer", "app", ""), MongoOptions::new()).await;
+    let dedicated = store.dedicated().await.unwrap().expect("it has a client of its own");
+    let fixture = Fixture::new(Arc::clone(&dedicated));
+    let session = fixture.opened().await.id;
+    guarded.ask(doc! { "updateUser": "ada", "pwd": "l4tter" }).await;
+    let lock = fixture.lock("orders");
+    wait::until("somebody has to log in", async || {
+        let looks = (0..4).map(|_| dedicated.locks(vec![lock.clone()], LIMIT));
+        let refused = join_all(looks).await.into_iter().filter_map(Result::err);
+        let told: Vec<_> = refused.map(|error| error.to_string()).collect();
+        if told.iter().any(|told| told.contains("AuthenticationFailed")) { Ok(()) } else { Err(told) }
+    })
+    .await;
+    for number in 1..=3 {
+        let seen = dedicated.beat(fixture.beat(session, number), LIMIT).await?;
+        assert!(matches!(seen, SessionSeen::Alive(_)), "{seen:?}");
+    }
+    store.close().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn heartbeats_keep_their_connection_when_a_login_of_other_work_is_refused() {
+    let guarded = Guarded::start().await;
+    // On a machine that stands still the driver may give up the server, and with it the connection of the beats.
+    for _ in 0..4 {
+        match beats_after_a_refusal(&guarded).await {
+            Ok(()) => return,
+            Err(error) => println!("once more: {error}"),
+        }
+    }
+    panic!("time after time its beats had to log in");
 }
 
 fn tls(name: &str) -> PathBuf {

@@ -106,6 +106,9 @@ pub struct MongoStore {
 
 struct Inner {
     connection: Arc<Connection>,
+    /// The same with a client for heartbeats alone, of a dedicated store: the driver closes all connections of a client
+    /// to a server when one of them is refused or breaks.
+    beats: Option<MongoStore>,
     names: Collections,
     hints: Arc<Hints>,
     ladder: Ladder,
@@ -124,7 +127,7 @@ impl Inner {
         let unseen: Arc<Unseen> = Arc::default();
         let shared = Shared::new(&connection, &names, Arc::clone(&buckets), &unseen, ladder, &options);
         let hints = Arc::new(Hints::new(shared, stop));
-        Self { connection, names, hints, ladder, buckets, ringer, unseen, marks, options }
+        Self { connection, beats: None, names, hints, ladder, buckets, ringer, unseen, marks, options }
     }
 }
 
@@ -188,17 +191,28 @@ impl MongoStore {
     /// that was [lent](Self::with_client) goes on; it is the program's to shut down.
     pub async fn close(&self) {
         let inner = &self.inner;
+        let beats = async {
+            if let Some(beats) = &inner.beats {
+                beats.inner.connection.close(async {}).await;
+            }
+        };
         let closing = async {
             inner.hints.close().await;
-            inner.connection.close(inner.ringer.at_rest()).await;
+            futures::future::join(beats, inner.connection.close(inner.ringer.at_rest())).await;
         };
         // An error says that the server does not answer.
         let _ = tokio::time::timeout(CLOSING, closing).await;
     }
 
-    /// The same with another client, which lives on the runtime that runs this. The database was
-    /// looked at and prepared before.
+    /// The same with other clients, which live on the runtime that runs this: one for heartbeats, one for all else. The
+    /// database was looked at and prepared before.
     async fn connected_again(self, uri: Uri, name: String) -> CommandResult<Self> {
+        let connect = || self.connected_once_more(uri.clone(), name.clone());
+        let (work, beats) = futures::future::try_join(connect(), connect()).await?;
+        Ok(Self { inner: Arc::new(Inner { beats: Some(Self { inner: Arc::new(beats) }), ..work }) })
+    }
+
+    async fn connected_once_more(&self, uri: Uri, name: String) -> CommandResult<Inner> {
         let Inner { options, ladder, buckets, marks, .. } = &*self.inner;
         let mut options = options.clone();
         let handler = options.command_events.map(aside::events).transpose();
@@ -211,8 +225,7 @@ impl MongoStore {
         let prepared = (*ladder, Arc::clone(buckets));
         let made = Inner::new(Current::own(made, uri), options, prepared, Arc::clone(marks));
         // Its runtime may end with its last write, and the bell of that be lost.
-        let inner = Inner { ringer: Arc::clone(&self.inner.ringer), ..made };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Inner { ringer: Arc::clone(&self.inner.ringer), ..made })
     }
 
     fn database(&self) -> Database {

@@ -72,7 +72,9 @@ impl MongoStore {
     ) -> Answer<'_, T> {
         let rung = rung.filter(|_| self.inner.ladder.rings);
         let ringer = Arc::clone(&self.inner.ringer);
-        let (connection, work) = (Arc::clone(&self.inner.connection), work(self.clone()));
+        let of_beats = self.inner.beats.as_ref().filter(|_| BEATS.contains(&doing));
+        let store = of_beats.unwrap_or(self).clone();
+        let (connection, work) = (Arc::clone(&store.inner.connection), work(store));
         let runtime = connection.runtime();
         let operation = async move {
             let used = connection.current();
