@@ -90,7 +90,7 @@ async fn a_source_of_the_connection_string_that_blocks_is_asked_once_until_it_an
     let asks = gate.clone();
     let store = guarded.store_behind(move || asks.pass()).await;
     gate.close();
-    // It is asked again after 10 s, 2 s and 4 s.
+    // The source is asked again after 10 s, 2 s and 4 s.
     let elect = Elect::start(store, steady("pod-1").with_refresh_duration(120 * SECOND)).await.unwrap();
     let held = elect.acquire("orders").await.unwrap();
     guarded.know(LATTER);

@@ -94,7 +94,7 @@ impl Guarded {
         self.store_behind(|| {}).await
     }
 
-    /// One whose source does that first, and may block for it.
+    /// A store whose source does that first, and may block for it.
     #[allow(clippy::disallowed_methods, reason = "how often it is asked is what is looked at")]
     pub(super) async fn store_behind(&self, first: impl Fn() + Send + Sync + 'static) -> MongoStore {
         let secret = Arc::clone(&self.secret);

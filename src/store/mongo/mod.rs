@@ -207,16 +207,22 @@ impl MongoStore {
     /// The same with other clients, which live on the runtime that runs this: one for heartbeats, one for all else. The
     /// database was looked at and prepared before.
     async fn connected_again(self, uri: Uri, name: String) -> CommandResult<Self> {
-        let connect = || self.connected_once_more(uri.clone(), name.clone());
+        // One thread tells of both, in order.
+        let mut options = self.inner.options.clone();
+        let handler = options.command_events.map(aside::events).transpose();
+        options.command_events = handler.map_err(CommandFailure::not_begun)?;
+        let connect = || self.connected_once_more(uri.clone(), name.clone(), options.clone());
         let (work, beats) = futures::future::try_join(connect(), connect()).await?;
         Ok(Self { inner: Arc::new(Inner { beats: Some(Self { inner: Arc::new(beats) }), ..work }) })
     }
 
-    async fn connected_once_more(&self, uri: Uri, name: String) -> CommandResult<Inner> {
-        let Inner { options, ladder, buckets, marks, .. } = &*self.inner;
-        let mut options = options.clone();
-        let handler = options.command_events.map(aside::events).transpose();
-        options.command_events = handler.map_err(CommandFailure::not_begun)?;
+    async fn connected_once_more(
+        &self,
+        uri: Uri,
+        name: String,
+        options: MongoOptions,
+    ) -> CommandResult<Inner> {
+        let Inner { ladder, buckets, marks, .. } = &*self.inner;
         let made = uri.client(&options).await.map_err(CommandFailure::not_connected)?;
         // The string was read before, and so was the database's name.
         let made = OwnClient { database: name, ..made };
