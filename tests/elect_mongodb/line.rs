@@ -1,5 +1,7 @@
 //! A collection in which the store may not do what it wants: the line decides nothing.
 
+use std::future::ready;
+
 use futures::future::join_all;
 use mongodb::bson::{Document, doc};
 use tenure::Elect;
@@ -14,10 +16,14 @@ async fn pair(place: &Place) -> [Elect; 2] {
     [place.instance(steady("first")).await, place.instance(steady("second")).await]
 }
 
-/// The second takes over when the first closes; gives the key up, and leads again.
+/// The second takes over when the first closes, which is not before `met`; gives the key up, and leads again.
 ///
 /// How soon: `line::a_standby_whose_place_is_refused…` of `tests/elect/`, in paused time.
-async fn the_second_leads_and_leads_again(what: &str, [first, second]: [Elect; 2]) {
+async fn the_second_leads_and_leads_again(
+    what: &str,
+    [first, second]: [Elect; 2],
+    met: impl Future<Output = ()>,
+) {
     let leads = first.campaign("key").start().unwrap();
     within(&format!("{what}: the first leads"), leads.led()).await.unwrap();
     let campaign = second.campaign("key").start().unwrap();
@@ -25,6 +31,7 @@ async fn the_second_leads_and_leads_again(what: &str, [first, second]: [Elect; 2
     let mut watch = second.watch("key").unwrap();
     let looks = async { while watch.changed().await.unwrap().is_none() {} };
     within(&format!("{what}: the second has looked at the lock"), looks).await;
+    within(&format!("{what}: its place is refused"), met).await;
     assert!(!campaign.is_leading());
     first.close().await;
     within(&format!("{what}: it takes over"), campaign.led()).await.unwrap();
@@ -44,9 +51,10 @@ async fn a_standby_takes_over_whatever_the_collection_of_waiters_refuses() {
         let pair = pair(&place).await;
         let namespace = format!("{}.waiters", place.name);
         let refuse = doc! { "failCommands": [command], "errorCode": code, "namespace": namespace };
-        let met = node.fail_point("failCommand", "alwaysOn", refuse.clone()).await;
-        the_second_leads_and_leads_again(&format!("{command} {code}"), pair).await;
-        assert!(node.fail_point("failCommand", "off", refuse).await > met, "{command} was refused");
+        let before = node.fail_point("failCommand", "alwaysOn", refuse).await;
+        let refused = node.until_fail_point("failCommand", before + 1);
+        the_second_leads_and_leads_again(&format!("{command} {code}"), pair, refused).await;
+        node.clear_fail_point("failCommand").await;
     }
 }
 
@@ -82,7 +90,7 @@ async fn a_standby_takes_over_when_a_right_to_the_collection_of_waiters_is_withd
         let place = Place { uri, ..by_root.clone() };
         let pair = pair(&place).await;
         run(doc! { "updateRole": "app", "privileges": privileges(Some(lacks)) }).await;
-        the_second_leads_and_leads_again(lacks, pair).await;
+        the_second_leads_and_leads_again(lacks, pair, ready(())).await;
     };
     join_all(["insert", "update", "remove", "find"].map(stands)).await;
 }
