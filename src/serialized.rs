@@ -169,6 +169,7 @@ fn health_has_its_status_and_its_troubles() {
         "ledger"
         "history"
         "tasks"
+        "jobs"
         "telling"
         "requested""#]],
     );
@@ -509,6 +510,7 @@ fn a_session_has_its_shares_and_requests() {
     let by = || "ops".parse().unwrap();
     let record = SessionRecord {
         id: session(),
+        stalled_since: None,
         about: About {
             namespace: "shop".parse().unwrap(),
             holder: "pod-1".parse().unwrap(),

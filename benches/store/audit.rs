@@ -44,8 +44,15 @@ pub(crate) async fn beats(world: &World, held: &[usize]) {
                             number += 1;
                             let (beat, nonce) = (Beat::new(number), Nonce::new(world.draw()));
                             let heard = Vec::new();
-                            let beat =
-                                BeatWrite { session, beat, nonce, shares: None, left: Vec::new(), heard };
+                            let beat = BeatWrite {
+                                session,
+                                beat,
+                                nonce,
+                                stalled_since: None,
+                                shares: None,
+                                left: Vec::new(),
+                                heard,
+                            };
                             let seen = world.store.beat(beat, LIMIT).await.expect("the server answers");
                             assert!(seen.bears(nonce), "{seen:?}");
                         }

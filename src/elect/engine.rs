@@ -135,7 +135,7 @@ pub(crate) struct Parts {
     pub(crate) work: Runtime,
     pub(crate) host: String,
     pub(crate) program: String,
-    pub(crate) probe: Option<Duration>,
+    pub(crate) probe: Option<Probe>,
 }
 
 impl Engine {
@@ -209,7 +209,7 @@ impl Engine {
             drained: watch::Sender::new(false),
             last_beat: Mutex::default(),
             last_write: Mutex::default(),
-            probe: probe.map(|patience| Probe::new(patience, now)),
+            probe,
         }
     }
 

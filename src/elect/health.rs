@@ -89,6 +89,7 @@ impl Health {
 
     pub(crate) fn of(engine: &Engine) -> Self {
         engine.look_at_words();
+        engine.look_at_program();
         let now = engine.clock.now();
         let session = engine.current();
         let trouble = engine.troubles().borrow().clone();

@@ -291,7 +291,8 @@ impl OneSession {
                     left.extend(self.said.iter().filter(|spread| !has(spread)).cloned());
                     self.said.extend(shares.iter().map(|share| share.spread.clone()));
                 }
-                let beat = BeatWrite { session: id, beat: number, nonce, shares, left, heard };
+                let stalled_since = self.engine.stalled_since();
+                let beat = BeatWrite { session: id, beat: number, nonce, stalled_since, shares, left, heard };
                 let store = self.store.clone();
                 self.attempt(now, nonce, limit, async move { store.beat(beat, limit).await });
             }
@@ -368,6 +369,7 @@ impl OneSession {
                 }
                 self.engine.trouble(None);
                 self.engine.look_at_words();
+                self.engine.look_at_program();
                 self.step(SessionEvent::Answered(nonce, Box::new(sighting)));
             }
             Err(error) => {

@@ -10,6 +10,7 @@ use super::{
     entropy::Entropy,
     keeper::{self, KeeperThread},
     metrics,
+    probe::Probe,
     runtime::Runtime,
     time, upkeep,
 };
@@ -224,6 +225,8 @@ impl Builder {
         let has_thread = has_thread && !is_gated;
         let thread = has_thread.then(|| time::start().and_then(|()| KeeperThread::start())).transpose();
         let thread = thread.map_err(|error| StartError::Thread(Arc::new(error)))?;
+        // Work on the program's own runtime stands still with it.
+        let probe = (thread.is_some() || probe.is_some()).then(|| Probe::new(probe, clock.now()));
         let (keeper, commands) = mpsc::unbounded_channel();
         let parts = Parts {
             store,
@@ -241,8 +244,8 @@ impl Builder {
         let engine = Arc::new(Engine::new(parts, keeper));
         metrics::begin(&engine);
         engine.runtime.spawn(upkeep::stand_sentinel(Arc::downgrade(&engine)));
-        if let Some(patience) = engine.probe_patience() {
-            engine.runtime.spawn(upkeep::show_alive(Arc::downgrade(&engine), patience));
+        if let Some(probe) = &engine.probe {
+            engine.runtime.spawn(upkeep::show_alive(Arc::downgrade(&engine), probe.pace()));
         }
         let elect = Elect { life: Arc::new(Life { engine: engine.clone() }) };
         match thread {

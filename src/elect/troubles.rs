@@ -75,6 +75,8 @@ pub enum Work {
     History,
     /// Asking the program for the tasks of a spread.
     Tasks,
+    /// Running the program's jobs and callbacks: its runtime runs no task.
+    Jobs,
     /// Telling the program's log, and its recorder of metrics.
     Telling,
     /// Requests of the program itself: errors are returned to it, and not reported otherwise.
@@ -102,6 +104,7 @@ impl Work {
         Self::Ledger,
         Self::History,
         Self::Tasks,
+        Self::Jobs,
         Self::Telling,
         Self::Requested,
     ];
@@ -128,6 +131,7 @@ impl Work {
             Self::Ledger => "ledger",
             Self::History => "history",
             Self::Tasks => "tasks",
+            Self::Jobs => "jobs",
             Self::Telling => "telling",
             Self::Requested => "requested",
         }
@@ -155,6 +159,7 @@ impl Work {
             Self::Ledger => "writing the ledger",
             Self::History => "purging the ledger",
             Self::Tasks => "calling a spread's task source",
+            Self::Jobs => "running jobs and callbacks",
             Self::Telling => "telling the program's log",
             Self::Requested => "the program's own requests",
         }
@@ -186,6 +191,7 @@ impl Work {
             Self::Ledger => "the schedule does not run, or the outcome of a run is not recorded",
             Self::History => "the ledger grows",
             Self::Tasks => "the spread keeps its current tasks",
+            Self::Jobs => "they stand still here, and their keys stay held",
             Self::Telling => "lines wait for the log, and the oldest are dropped; leases are kept",
             Self::Requested => "the error is returned to the program",
         }
@@ -195,7 +201,7 @@ impl Work {
     const fn rights(self) -> (&'static str, &'static str) {
         match self {
             // The program has them from wherever it likes.
-            Self::Tasks | Self::Telling => ("what the program reads them from", "reading"),
+            Self::Tasks | Self::Jobs | Self::Telling => ("what the program reads them from", "reading"),
             Self::Beats | Self::Declaring => ("sessions", "find, insert, update"),
             Self::Takes => ("locks", "find, insert, update"),
             Self::Releases => ("locks", "find, update"),
@@ -232,9 +238,9 @@ impl Work {
         }
     }
 
-    /// Returns whether it is done so seldom that its first failure is logged.
-    const fn is_rare(self) -> bool {
-        matches!(self, Self::History)
+    /// Returns whether its first failure is worth reporting: it is done seldom, or has lasted by then.
+    const fn is_reported_at_once(self) -> bool {
+        matches!(self, Self::History | Self::Jobs)
     }
 }
 
@@ -288,7 +294,7 @@ impl TroubleCourse {
     /// Returns whether it is worth logging, whenever that was done last. Trouble that may pass is, when it
     /// was retried in vain for so long; not when it was not retried.
     fn is_lasting(&self, work: Work) -> bool {
-        self.lasting || work.is_rare() || self.last.since(self.since) >= LASTS
+        self.lasting || work.is_reported_at_once() || self.last.since(self.since) >= LASTS
     }
 
     /// Returns the next entry of the log's schedule if it is to be logged now.

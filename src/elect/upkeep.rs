@@ -222,8 +222,8 @@ pub(crate) async fn stand_sentinel(engine: Weak<Engine>) {
     closing.cancelled().await;
 }
 
-/// Shows the keeper that the program's runtime runs tasks. Ends with the engine.
-pub(crate) async fn show_alive(engine: Weak<Engine>, patience: Duration) {
+/// Shows the engine that the program's runtime runs tasks. Ends with the engine.
+pub(crate) async fn show_alive(engine: Weak<Engine>, pace: Duration) {
     loop {
         let Some(closing) = engine.upgrade().map(|engine| {
             engine.show_alive();
@@ -234,7 +234,7 @@ pub(crate) async fn show_alive(engine: Weak<Engine>, patience: Duration) {
         tokio::select! {
             biased;
             () = closing.cancelled() => return,
-            () = tokio::time::sleep(patience / 4) => {}
+            () = tokio::time::sleep(pace) => {}
         }
     }
 }

@@ -50,6 +50,9 @@ pub struct SessionRecord {
     pub nonce: Nonce,
     /// Time of the last beat that was written.
     pub beat_at: StoreTime,
+    /// Time since which the program's runtime had run no task when that beat was sent: its jobs stand still, and keep
+    /// their keys. None if it had run one a moment before.
+    pub stalled_since: Option<StoreTime>,
     /// Time for which each beat keeps it alive: whoever wants to declare it dead must have seen no other
     /// beat for so long, by a clock of its own. Fixed for life ([R2](crate::store#rules-of-safety)).
     #[serde(rename = "ttl_ms", serialize_with = "crate::model::serial::ms")]
@@ -73,6 +76,7 @@ impl SessionRecord {
             beat: Beat::new(0),
             nonce,
             beat_at: at,
+            stalled_since: None,
             ttl,
             death: None,
             shares: Vec::new(),

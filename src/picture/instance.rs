@@ -68,6 +68,7 @@ impl Instance {
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self.life {
+            Life::Alive if self.record.stalled_since.is_some() => "stalled",
             Life::Alive if self.is_draining() => "draining",
             Life::Alive if self.is_paused() => "paused",
             life => life.as_str(),

@@ -38,6 +38,8 @@ pub struct BeatWrite {
     pub beat: Beat,
     /// A nonce that marks this attempt.
     pub nonce: Nonce,
+    /// Time since which the program's runtime has run no task, if that is long ago.
+    pub stalled_since: Option<StoreTime>,
     /// The spreads it takes part in from now on, if that has changed.
     pub shares: Option<Vec<Share>>,
     /// The spreads it took part in until then, and takes part in no more: their members are told.

@@ -112,6 +112,7 @@ macro_rules! conformance_tests {
             of_openings_that_race_one_is_kept
             a_beat_writes_its_number_and_nonce
             a_late_beat_changes_nothing
+            a_beat_says_since_when_the_program_stands_still
             a_beat_sent_again_is_recognised
             a_beat_never_inserts
             a_beat_of_a_dead_session_changes_nothing

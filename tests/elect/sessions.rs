@@ -57,6 +57,7 @@ async fn who_closes_does_not_close_the_session_of_a_copy() {
         session: id,
         beat: tenure::model::Beat::new(record.beat.get() + 1),
         nonce: Nonce::new(77),
+        stalled_since: None,
         shares: None,
         left: Vec::new(),
         heard: Vec::new(),

@@ -5,7 +5,11 @@ use std::{
     time::Duration,
 };
 
-use tenure::{Elect, Event, Loss, clock::Moment, elect::EventStream};
+use tenure::{
+    Elect, Event, Loss,
+    clock::Moment,
+    elect::{EventStream, Work},
+};
 use tokio::{
     runtime::Runtime,
     sync::{oneshot, watch},
@@ -106,6 +110,13 @@ async fn a_program_that_blocks_its_runtime_keeps_its_lease() {
     let beat = session(&store, id).await.unwrap().beat;
     tokio::time::sleep(quick("x").ttl() + SECOND).await;
     assert!(polls.of("key").iter().all(|poll| poll.at <= since), "it is blocked");
+    let jobs = || elect.health().troubles.into_iter().find(|trouble| trouble.work == Work::Jobs);
+    until("its health says that nothing runs", async || jobs().ok_or(())).await;
+    until("its record says so", async || {
+        let record = session(&store, id).await.unwrap();
+        when(record.stalled_since.is_some(), record)
+    })
+    .await;
     let after = session(&store, id).await.unwrap();
     let until_then = now();
     drop(blocked);
@@ -118,6 +129,12 @@ async fn a_program_that_blocks_its_runtime_keeps_its_lease() {
     until("the job goes on", async || {
         let last = polls.of("key").pop();
         when(last.as_ref().is_some_and(|poll| poll.at > until_then), last)
+    })
+    .await;
+    until("its health is as before", async || jobs().map_or(Ok(()), Err)).await;
+    until("its record is as before", async || {
+        let record = session(&store, id).await.unwrap();
+        when(record.stalled_since.is_none(), record)
     })
     .await;
     assert!(polls.of("key").iter().all(|poll| poll.term == lease.term()));

@@ -374,6 +374,7 @@ async fn a_session_with_anything_in_any_field_fails_nothing_and_is_written_only_
         "beat",
         "nonce",
         "beat_at",
+        "stalled_since",
         "ttl",
         "death",
         "shares",

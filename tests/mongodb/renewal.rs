@@ -4,7 +4,10 @@ use std::{
     collections::VecDeque,
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use futures::future::join_all;
@@ -21,10 +24,15 @@ use tenure::{
     },
     testing::conformance::{Fixture, LIMIT},
 };
+use tokio::{
+    io::{AsyncReadExt, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+};
 
 use crate::mongodb::connected;
 use crate::support::{
     mongod::{Deployment, Options, Shape},
+    proxy::Proxy,
     wait, wire,
 };
 
@@ -83,6 +91,48 @@ async fn until(
         if is(&answer) { Ok(()) } else { Err(answer) }
     })
     .await;
+}
+
+/// A way to the server on which nothing is answered before a client has given up on it once.
+async fn slow_way_to(server: u16) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (mut first, _) = listener.accept().await.unwrap();
+        while first.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
+            tokio::spawn(async move { copy_bidirectional(&mut client, &mut server).await });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_new_client_that_finds_its_server_late_is_taken_up_by_the_same_attempt() {
+    let guarded = Guarded::start().await;
+    let uri = |password, port| {
+        format!("mongodb://ada:{password}@127.0.0.1:{port}/app?authSource=admin&directConnection=true")
+    };
+    let (slow, asked) = (slow_way_to(guarded.port).await, Arc::new(AtomicUsize::new(0)));
+    let source = {
+        let (asked, right) = (Arc::clone(&asked), uri("l4tter", slow));
+        move || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            let answer = right.clone();
+            async move { Ok(answer) }
+        }
+    };
+    let proxy = Proxy::start(guarded.port);
+    let options = MongoOptions::new().uri_from(source);
+    let store = connected(&uri("f0rmer", proxy.port()), options).await;
+    guarded.ask(doc! { "updateUser": "ada", "pwd": "l4tter" }).await;
+    proxy.sever();
+    until("its login is refused", &store, Result::is_err).await;
+    until("it has reconnected", &store, Result::is_ok).await;
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    store.close().await;
 }
 
 #[tokio::test]

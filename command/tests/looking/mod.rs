@@ -262,6 +262,7 @@ pub(crate) const SESSION: &[(&str, &str)] = &[
     ("beat", "number"),
     ("nonce", "number"),
     ("beat_at", "string"),
+    ("stalled_since", "string|null"),
     ("ttl_ms", "number"),
     ("death", "object|null"),
     ("shares", "array"),

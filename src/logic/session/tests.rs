@@ -530,6 +530,7 @@ fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
                                 session: id,
                                 beat: number,
                                 nonce,
+                                stalled_since: None,
                                 shares: None,
                                 left: Vec::new(),
                                 heard: Vec::new(),

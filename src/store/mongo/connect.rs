@@ -34,7 +34,7 @@ const AT_ONCE: u32 = 64;
 /// answered, and a connection that waits for its handshake has a place in the pool.
 const POOL: u32 = 8 * AT_ONCE;
 /// An attempt lasts no longer than this: what is not found by then is not found.
-const ATTEMPT: Duration = Duration::from_millis(2500);
+pub(super) const ATTEMPT: Duration = Duration::from_millis(2500);
 /// The interval at which the driver looks at each member. Its default of 10 s is how long it would overlook a
 /// change of primary that nobody reported to it.
 const HEARTBEAT: Duration = Duration::from_secs(5);

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     command::run,
-    connect::{CLOSING, Elections, FIRST_ANSWER, OwnClient, Room, Uri},
+    connect::{ATTEMPT, CLOSING, Elections, FIRST_ANSWER, OwnClient, Room, Uri},
     error::{CommandFailure, CommandResult},
     marks::Marks,
     options::{Collections, MongoOptions},
@@ -138,6 +138,19 @@ impl Current {
 async fn shut_down(client: Client) {
     // An error says that the server does not answer.
     let _ = timeout(CLOSING, client.shutdown()).await;
+}
+
+/// Waits for the first answer to a fresh client. It has to find its server, for which one attempt may be too short on a
+/// busy machine: only a refusal is final.
+async fn first_answer(database: &Database) -> CommandResult<()> {
+    let clock = SystemClock::new();
+    let begun = clock.now();
+    loop {
+        match run(database, doc! { "ping": 1 }).await {
+            Err(failure) if !failure.is_lasting() && clock.now().since(begun) + ATTEMPT < FIRST_ANSWER => {}
+            answer => return answer.map(drop),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -287,7 +300,7 @@ impl Connection {
                 ));
             }
             let database = made.client.database(name);
-            run(&database, doc! { "ping": 1 }).await.map_err(CommandFailure::into_words)?;
+            first_answer(&database).await.map_err(CommandFailure::into_words)?;
             let sessions = Collections::new(&self.options.prefix).sessions;
             let unknown = self.marks.unknown_in(&database, &sessions).await;
             unknown.map_err(CommandFailure::into_words)?.map_or(Ok(()), |session| {

@@ -7,7 +7,7 @@ use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 use super::{
     MongoStore,
     error::CommandResult,
-    fields::{Fields, LAYOUT, Read, damaged, kind, long, millis, quoted},
+    fields::{Fields, LAYOUT, Read, damaged, date, kind, long, millis, quoted},
     pages::{id_of, place},
     pipeline::{
         are, are_numbers, changed_if, is_known_layout, is_list, is_new, is_number, is_one_of, is_small,
@@ -67,7 +67,11 @@ pub(super) async fn beat(store: MongoStore, beat: BeatWrite, limit: Duration) ->
 }
 
 pub(super) fn beat_statement(write: &BeatWrite) -> Statement {
-    let mut fixed = doc! { "beat": long(write.beat.get()), "nonce": long(write.nonce.get()) };
+    let mut fixed = doc! {
+        "beat": long(write.beat.get()),
+        "nonce": long(write.nonce.get()),
+        "stalled_since": write.stalled_since.map_or(Bson::Null, date),
+    };
     if let Some(now) = &write.shares {
         fixed.insert("shares", shares(now));
     }
@@ -197,6 +201,8 @@ fn is_sane_session() -> Vec<Document> {
         vec![is_known_layout()],
         are("string", &["$ns", "$holder", "$host", "$program"]),
         are("date", &["$started", "$beat_at"]),
+        // Not every version writes it.
+        vec![is_type("$stalled_since", &["missing", "null", "date"])],
         are_numbers(&["$beat", "$nonce", "$ttl"]),
         is_one_of(&["$pid", "$plan_version"], is_small),
         vec![is_list("$shares", share.concat()), is_list("$requests", request.concat())],
@@ -277,6 +283,7 @@ pub(super) fn read_session(document: &Document) -> Read<SessionRecord> {
         beat: Beat::new(fields.number("beat")?),
         nonce: Nonce::new(fields.number("nonce")?),
         beat_at: fields.at("beat_at")?,
+        stalled_since: fields.later("stalled_since", Fields::at)?,
         ttl: fields.time("ttl")?,
         death,
         shares: fields.list("shares", read_share)?,

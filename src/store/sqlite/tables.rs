@@ -6,13 +6,13 @@ use rusqlite::{Connection, Result};
 pub(super) const APPLICATION: i32 = i32::from_be_bytes(*b"tnre");
 
 /// The layout of the tables, `user_version` of the file.
-pub(super) const VERSION: i32 = 1;
+pub(super) const VERSION: i32 = 2;
 
 /// The layout version of each record, its `v`. A record with another one is not touched.
 pub(super) const LAYOUT: i64 = 1;
 
-/// What makes each layout of the one before: the first of these makes the second layout. None so far.
-const MIGRATIONS: [&str; VERSION as usize - 1] = [];
+/// What makes each layout of the one before: the first of these makes the second layout.
+const MIGRATIONS: [&str; VERSION as usize - 1] = ["ALTER TABLE sessions ADD COLUMN stalled_since INTEGER"];
 
 /// As an operator reads it with `.schema`. Times are milliseconds since 1970, lengths are milliseconds.
 const TABLES: &str = r"
@@ -26,7 +26,8 @@ CREATE TABLE sessions (           -- one start of one instance
     ttl_ms INTEGER,
     died_at INTEGER, died_by TEXT, died_why TEXT,  -- null while nobody has declared it dead
     shares TEXT, requests TEXT,   -- JSON
-    file_dev INTEGER, file_inode INTEGER, boot_id TEXT  -- the file that it keeps locked, if it has one
+    file_dev INTEGER, file_inode INTEGER, boot_id TEXT,  -- the file that it keeps locked, if it has one
+    stalled_since INTEGER         -- null while the program's runtime runs tasks
 ) STRICT;
 CREATE INDEX sessions_of_namespace ON sessions (ns, id);
 CREATE INDEX sessions_dead ON sessions (ns, id) WHERE died_at IS NOT NULL;

@@ -41,6 +41,7 @@ impl<R: Rows> Step<'_, R> {
             record.beat = write.beat;
             record.nonce = write.nonce;
             record.beat_at = self.now;
+            record.stalled_since = write.stalled_since;
             record
                 .requests
                 .retain(|request| !write.heard.iter().any(|(lock, term)| request.is_about(lock, *term)));

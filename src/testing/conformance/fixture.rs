@@ -162,7 +162,15 @@ impl Fixture {
     #[must_use]
     pub fn beat(&self, session: SessionId, number: u64) -> BeatWrite {
         let (beat, nonce) = (Beat::new(number), self.nonce());
-        BeatWrite { session, beat, nonce, shares: None, left: Vec::new(), heard: Vec::new() }
+        BeatWrite {
+            session,
+            beat,
+            nonce,
+            stalled_since: None,
+            shares: None,
+            left: Vec::new(),
+            heard: Vec::new(),
+        }
     }
 
     /// Somebody who wants a lock, and says nothing but its name.

@@ -55,6 +55,7 @@ pub async fn an_opened_session_is_as_it_was_asked_for(fixture: &Fixture) {
         started: record.started,
         beat: Beat::new(0),
         nonce: open.nonce,
+        stalled_since: None,
         beat_at: record.started,
         ttl,
         death: None,
@@ -188,6 +189,18 @@ pub async fn a_beat_of_a_dead_session_changes_nothing(fixture: &Fixture) {
     let beat = BeatWrite { shares: Some(shares()), left: Vec::new(), ..fixture.beat(session, 2) };
     assert_eq!(fixture.send(&beat).await, dead, "a beat must find the session dead, and change nothing");
     assert_eq!(fixture.seen(session).await, dead);
+}
+
+/// Each beat says whether the program's runtime stands still.
+pub async fn a_beat_says_since_when_the_program_stands_still(fixture: &Fixture) {
+    let open = fixture.opened().await;
+    assert_eq!(open.stalled_since, None, "a session that was opened just now has not stalled");
+    for (number, stalled_since) in (1..).zip([Some(open.started), Some(open.beat_at), None]) {
+        let beat = BeatWrite { stalled_since, ..fixture.beat(open.id, number) };
+        let record = alive(fixture.send(&beat).await);
+        assert_eq!(record.stalled_since, stalled_since, "after beat {number}");
+        assert_eq!(fixture.seen(open.id).await, SessionSeen::Alive(record));
+    }
 }
 
 /// A beat without shares leaves them; one with shares, or with none at all, replaces them.

@@ -23,7 +23,15 @@ fn opening() -> Open {
 
 fn beat(number: u64) -> BeatWrite {
     let (beat, nonce) = (Beat::new(number), Nonce::new(100 + number));
-    BeatWrite { session: id(), beat, nonce, shares: None, left: Vec::new(), heard: Vec::new() }
+    BeatWrite {
+        session: id(),
+        beat,
+        nonce,
+        stalled_since: None,
+        shares: None,
+        left: Vec::new(),
+        heard: Vec::new(),
+    }
 }
 
 /// Number of the beat on record; nothing if the session was never opened.

@@ -16,6 +16,7 @@ pub(crate) struct Life {
     pub(crate) beat: Beat,
     pub(crate) nonce: Nonce,
     beat_at: Once<StoreTime>,
+    stalled_since: Option<StoreTime>,
     /// The clock's turns at that beat.
     beat_turns: u64,
     started: Once<StoreTime>,
@@ -45,6 +46,7 @@ impl Life {
         let mut expected = SessionRecord::opened(id, open.about.clone(), self.nonce, open.ttl, seen.started);
         expected.beat = self.beat;
         expected.beat_at = seen.beat_at;
+        expected.stalled_since = self.stalled_since;
         expected.death = death;
         expected.shares.clone_from(&self.shares);
         expected.requests.clone_from(&self.requests);
@@ -88,6 +90,7 @@ impl Model {
             beat: Beat::new(0),
             nonce: open.nonce,
             beat_at: Once::default(),
+            stalled_since: None,
             beat_turns: turns,
             started: Once::default(),
             death: None,
@@ -101,7 +104,7 @@ impl Model {
             && !life.is_dead()
             && write.beat > life.beat
         {
-            (life.beat, life.nonce) = (write.beat, write.nonce);
+            (life.beat, life.nonce, life.stalled_since) = (write.beat, write.nonce, write.stalled_since);
             (life.beat_at, life.beat_turns) = (Once::default(), self.turns);
             if let Some(shares) = &write.shares {
                 life.shares.clone_from(shares);
@@ -135,6 +138,7 @@ impl Model {
                     beat: record.beat,
                     nonce: record.nonce,
                     beat_at: Once::default(),
+                    stalled_since: record.stalled_since,
                     beat_turns: self.turns,
                     started: Once::default(),
                     death,

@@ -84,6 +84,9 @@ impl Screen {
                     (bar(self.instance.beat_age_permille(now), if self.instance.looks_dead { "bad" } else { "beat" }, &beat))
                     " " (beat)
                 }
+                @if let Some(stalled) = record.stalled_since {
+                    dt { "Stalled" } dd { "Its runtime has run no task since " (instant(stalled)) }
+                }
                 @if let Some(death) = &record.death {
                     dt { (if self.instance.life == Life::Closed { "Closed" } else { "Died" }) } dd { (since(death.at, now)) ", as " (name(death.by.as_str())) " says: " (name(death.why.as_str())) }
                 }

@@ -90,7 +90,9 @@ impl Scene {
     pub(super) async fn beat(&mut self, session: SessionId) {
         let nonce = self.nonce();
         let beat = Beat::new(nonce.get());
-        let beat = BeatWrite { session, beat, nonce, shares: None, left: Vec::new(), heard: Vec::new() };
+        let (shares, stalled_since) = (None, None);
+        let beat =
+            BeatWrite { session, beat, nonce, stalled_since, shares, left: Vec::new(), heard: Vec::new() };
         self.store.beat(beat, LIMIT).await.unwrap();
     }
 

@@ -17,6 +17,7 @@ fn a_beat() {
         session: SessionId::from_u128(0xab),
         beat: Beat::new(12),
         nonce: Nonce::new(99),
+        stalled_since: None,
         shares: None,
         left: Vec::new(),
         heard: vec![(lock(), Term::new(5))],

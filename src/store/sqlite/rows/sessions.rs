@@ -18,8 +18,8 @@ use crate::{
 
 macro_rules! columns {
     () => {
-        "v, id, ns, holder, host, pid, program, plan_version, started, beat, nonce, beat_at, ttl_ms, died_at, died_by, \
-         died_why, shares, requests"
+        "v, id, ns, holder, host, pid, program, plan_version, started, beat, nonce, beat_at, stalled_since, ttl_ms, \
+         died_at, died_by, died_why, shares, requests"
     };
 }
 
@@ -34,7 +34,7 @@ fn read_session(fields: &mut Fields<'_>) -> Read<SessionRecord> {
         plan_version: fields.small()?,
     };
     let (started, beat, nonce) = (fields.at()?, Beat::new(fields.number()?), Nonce::new(fields.number()?));
-    let (beat_at, ttl) = (fields.at()?, fields.time()?);
+    let (beat_at, stalled_since, ttl) = (fields.at()?, fields.optional(Fields::at)?, fields.time()?);
     let death = if fields.is_null() {
         fields.skip(2);
         None
@@ -42,7 +42,19 @@ fn read_session(fields: &mut Fields<'_>) -> Read<SessionRecord> {
         Some(Death { at: fields.at()?, by: fields.named(Holder::new)?, why: fields.named(Why::new)? })
     };
     let (shares, requests) = (fields.list(json::read_shares)?, fields.list(json::read_requests)?);
-    Ok(SessionRecord { id, about, started, beat, nonce, beat_at, ttl, death, shares, requests })
+    Ok(SessionRecord {
+        id,
+        about,
+        started,
+        beat,
+        nonce,
+        beat_at,
+        stalled_since,
+        ttl,
+        death,
+        shares,
+        requests,
+    })
 }
 
 pub(super) fn read(sql: &SqlRows<'_>, id: SessionId) -> Outcome<Row<SessionRecord>> {
@@ -66,10 +78,11 @@ pub(super) fn identity(sql: &SqlRows<'_>, id: SessionId) -> Outcome<Option<Ident
 /// The file that it keeps locked is the one it has when its row is inserted.
 pub(super) fn put(sql: &SqlRows<'_>, record: &SessionRecord) -> Outcome<()> {
     let put = "INSERT INTO sessions (id, v, ns, holder, host, pid, program, plan_version, started, beat, nonce, \
-         beat_at, ttl_ms, died_at, died_by, died_why, shares, requests, file_dev, file_inode, boot_id) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21) \
+         beat_at, ttl_ms, died_at, died_by, died_why, shares, requests, file_dev, file_inode, boot_id, stalled_since) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22) \
          ON CONFLICT (id) DO UPDATE SET beat = ?10, nonce = ?11, beat_at = ?12, died_at = ?14, died_by = ?15, \
-         died_why = ?16, shares = ?17, requests = ?18";
+         died_why = ?16, shares = ?17, requests = ?18, \
+         stalled_since = ?22";
     let (about, death) = (&record.about, record.death.as_ref());
     let file = sql.files.and_then(|files| files.identity(record.id));
     let written = sql.write(
@@ -96,6 +109,7 @@ pub(super) fn put(sql: &SqlRows<'_>, record: &SessionRecord) -> Outcome<()> {
             file.as_ref().map(|file| file.device.cast_signed()),
             file.as_ref().map(|file| file.inode.cast_signed()),
             file.as_ref().map(|file| &*file.boot),
+            record.stalled_since.map(StoreTime::as_millis),
         ],
     );
     written.map(drop)

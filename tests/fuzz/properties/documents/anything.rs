@@ -7,7 +7,7 @@ use tenure::store::mongo::driver::bson::{
 use super::super::source::Source;
 
 /// Every field that any record has, and some that none has.
-const FIELDS: [&str; 54] = [
+const FIELDS: [&str; 55] = [
     "_id",
     "v",
     "ns",
@@ -36,6 +36,7 @@ const FIELDS: [&str; 54] = [
     "beat",
     "nonce",
     "beat_at",
+    "stalled_since",
     "death",
     "shares",
     "requests",

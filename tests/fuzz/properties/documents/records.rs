@@ -133,6 +133,7 @@ fn session(source: &mut Source<'_>) -> SessionRecord {
     let (beat, nonce, beat_at) = (Beat::new(number(source)), Nonce::new(number(source)), at(source));
     let mut record = SessionRecord::opened(id, about, nonce, time(source), started);
     (record.beat, record.beat_at) = (beat, beat_at);
+    record.stalled_since = maybe(source, at);
     record.death =
         maybe(source, |source| Death { at: at(source), by: name(source, Holder::new), why: why(source) });
     record.shares = some(source, 2, share);

@@ -112,6 +112,9 @@ pub(super) fn session(record: &SessionRecord) -> Document {
     );
     document.insert("beat", number(record.beat.get()));
     document.insert("beat_at", date(record.beat_at));
+    if let Some(since) = record.stalled_since {
+        document.insert("stalled_since", date(since));
+    }
     if let Some(death) = &record.death {
         let death = doc! { "at": date(death.at), "by": death.by.as_str(), "why": death.why.as_str() };
         document.insert("death", death);

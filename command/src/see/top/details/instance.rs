@@ -35,6 +35,9 @@ pub(super) fn tell(page: &mut Page<'_>, session: SessionId) {
     let age = length(now.since(record.beat_at));
     page.field("last beat", format!("{}: {age} of a ttl of {}", page.at(record.beat_at), length(record.ttl)));
     page.field("beats", record.beat.to_string());
+    if let Some(since) = record.stalled_since {
+        page.field("stalled", format!("its runtime has run no task since {}", page.at(since)));
+    }
     if let Some(death) = &record.death {
         page.field(one.life.as_str(), format!("{}, said {}: {}", page.at(death.at), death.by, death.why));
     }
