@@ -43,6 +43,7 @@ fn a_beat() {
                               { "$in": [{ "$type": "$program" }, ["string"]] }
                               { "$in": [{ "$type": "$started" }, ["date"]] }
                               { "$in": [{ "$type": "$beat_at" }, ["date"]] }
+                              { "$in": [{ "$type": "$stalled_since" }, ["missing", "null", "date"]] }
                               {
                                 $and: [
                                   { "$in": [{ "$type": "$beat" }, ["long", "int"]] }
@@ -195,7 +196,7 @@ fn a_beat() {
                       {
                         $mergeObjects: [
                           "$$ROOT"
-                          { "$literal": { "beat": 12, "nonce": 99 } }
+                          { "$literal": { "beat": 12, "nonce": 99, "stalled_since": null } }
                           {
                             beat_at: "$$NOW"
                             requests: {
@@ -255,6 +256,7 @@ fn a_declaration() {
                               { "$in": [{ "$type": "$program" }, ["string"]] }
                               { "$in": [{ "$type": "$started" }, ["date"]] }
                               { "$in": [{ "$type": "$beat_at" }, ["date"]] }
+                              { "$in": [{ "$type": "$stalled_since" }, ["missing", "null", "date"]] }
                               {
                                 $and: [
                                   { "$in": [{ "$type": "$beat" }, ["long", "int"]] }
