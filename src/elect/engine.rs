@@ -34,7 +34,7 @@ use super::{
     watcher::Watcher,
 };
 use crate::{
-    Applied, StoreError,
+    StoreError,
     clock::{Clock, Moment},
     config::ElectConfig,
     logic::{
@@ -487,8 +487,8 @@ impl Engine {
             Voice::Stuck(since) => (since, "does not return: is it read, and is there space on its disk?"),
             Voice::Panics => (Duration::ZERO, "panics"),
         };
-        let error = StoreError::new("the program", "log", Applied::No, false, format!("its {which} {wrong}"));
-        self.record_failure(Work::Telling, self.clock.now() - since, &error);
+        let error = format!("the program's {which} {wrong}");
+        self.record_trouble(Work::Telling, self.clock.now() - since, true, error);
     }
 
     // ----- the keeper

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{Engine, troubles::Work};
-use crate::{Applied, StoreError, clock::Moment, model::StoreTime};
+use crate::{clock::Moment, model::StoreTime};
 
 /// Time without a task after which others are told.
 const STANDS_STILL: Duration = Duration::from_secs(10);
@@ -60,8 +60,12 @@ impl Engine {
         })
     }
 
-    /// Returns for how long the program's runtime has run no task, if that is long.
+    /// Returns for how long the program's runtime has run no task, if that is long and something is held here: a
+    /// program may drive its runtime now and then.
     fn stands_still_for(&self) -> Option<Duration> {
+        if self.current()?.inside() == 0 {
+            return None;
+        }
         let silent = self.probe.as_ref()?.silent_for(self.clock.now());
         (silent > STANDS_STILL).then_some(silent)
     }
@@ -74,10 +78,7 @@ impl Engine {
     /// Records whether the program's runtime runs tasks.
     pub(crate) fn look_at_program(&self) {
         let Some(silent) = self.stands_still_for() else { return self.record_success(Work::Jobs) };
-        let text = format!(
-            "its runtime has run no task for {silent:.0?}: is a thread of it blocked, or nobody drives it?"
-        );
-        let error = StoreError::new("the program", "run tasks", Applied::No, true, text);
-        self.record_failure(Work::Jobs, self.clock.now() - silent, &error);
+        let error = format!("the program's runtime has run no task for {silent:.0?}");
+        self.record_trouble(Work::Jobs, self.clock.now() - silent, false, error);
     }
 }

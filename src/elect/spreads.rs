@@ -13,7 +13,6 @@ use tokio::sync::{Notify, watch};
 
 use super::{Engine, Work, inbox::Inbox};
 use crate::{
-    Applied, StoreError,
     clock::Moment,
     model::{Key, SessionId, Share, SpreadName, Trial},
     store::SessionSeen,
@@ -262,9 +261,7 @@ impl Engine {
     /// Notes that the task source of a spread, asked then, has failed.
     pub(crate) fn task_source_failed(&self, spread: &SpreadName, asked: Moment, error: &str) {
         self.spreads.failing().insert(spread.clone());
-        let error = format!("spread {spread}: {error}");
-        let error = StoreError::new("the program", "list the tasks", Applied::No, true, error);
-        self.record_failure(Work::Tasks, asked, &error);
+        self.record_trouble(Work::Tasks, asked, false, format!("spread {spread}: {error}"));
     }
 
     /// Notes that the task source of a spread works, or has ended.

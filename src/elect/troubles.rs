@@ -371,12 +371,16 @@ impl Engine {
 
     /// Records a failure of this kind of work; the attempt began then.
     pub(crate) fn record_failure(&self, work: Work, begun: Moment, error: &StoreError) {
+        self.record_trouble(work, begun, !error.is_retryable(), chain(error));
+    }
+
+    /// The same in words; lasting, if somebody has to change something first.
+    pub(crate) fn record_trouble(&self, work: Work, begun: Moment, lasting: bool, error: String) {
         metrics::failed(self, work);
         if work == Work::Requested {
             return;
         }
         let now = self.clock.now();
-        let text = chain(error);
         let mut registry = self.troubles.registry();
         let TroubleRegistry { courses, spoken } = &mut *registry;
         let course = courses.entry(work).or_insert_with(|| TroubleCourse {
@@ -391,8 +395,8 @@ impl Engine {
         course.mended = None;
         course.last = now;
         course.failures += 1;
-        course.lasting = !error.is_retryable();
-        course.error = text;
+        course.lasting = lasting;
+        course.error = error;
         let speech = course.next(work, spoken.get(&work).copied(), now);
         let is_passing = !course.lasting;
         // While no beat is answered, that says it all: other work fails of the same.
@@ -446,8 +450,7 @@ impl Engine {
 
     /// Records that no hints arrive.
     pub(crate) fn record_no_hints(&self, error: String, lasting: bool) {
-        let error = StoreError::new("the store", "send hints", Applied::No, !lasting, error);
-        self.record_failure(Work::Hints, self.clock.now(), &error);
+        self.record_trouble(Work::Hints, self.clock.now(), lasting, error);
     }
 
     /// Records that this kind of work may work again, unless it fails soon.
