@@ -66,8 +66,7 @@ pub(crate) async fn with_10_000_keys() {
 }
 
 fn beat(session: SessionId, number: u64) -> BeatWrite {
-    let (beat, nonce) = (Beat::new(number), Nonce::new(number));
-    BeatWrite { session, beat, nonce, stalled_since: None, shares: None, left: Vec::new(), heard: Vec::new() }
+    BeatWrite::new(session, Beat::new(number), Nonce::new(number))
 }
 
 fn take(session: SessionId, key: usize) -> Take {

@@ -42,17 +42,8 @@ pub(crate) async fn beats(world: &World, held: &[usize]) {
                     match contestant {
                         0 => {
                             number += 1;
-                            let (beat, nonce) = (Beat::new(number), Nonce::new(world.draw()));
-                            let heard = Vec::new();
-                            let beat = BeatWrite {
-                                session,
-                                beat,
-                                nonce,
-                                stalled_since: None,
-                                shares: None,
-                                left: Vec::new(),
-                                heard,
-                            };
+                            let nonce = Nonce::new(world.draw());
+                            let beat = BeatWrite::new(session, Beat::new(number), nonce);
                             let seen = world.store.beat(beat, LIMIT).await.expect("the server answers");
                             assert!(seen.bears(nonce), "{seen:?}");
                         }

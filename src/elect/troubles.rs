@@ -448,11 +448,6 @@ impl Engine {
         }
     }
 
-    /// Records that no hints arrive.
-    pub(crate) fn record_no_hints(&self, error: String, lasting: bool) {
-        self.record_trouble(Work::Hints, self.clock.now(), lasting, error);
-    }
-
     /// Records that this kind of work may work again, unless it fails soon.
     pub(crate) fn record_recovery(&self, work: Work) {
         let now = self.clock.now();

@@ -64,7 +64,9 @@ async fn hear_hints(engine: Weak<Engine>) {
 
 fn pass_on(engine: &Arc<Engine>, hint: Hint) {
     match hint {
-        Hint::Failing { error, lasting } => engine.record_no_hints(error, lasting),
+        Hint::Failing { error, lasting } => {
+            engine.record_trouble(Work::Hints, engine.clock.now(), lasting, error);
+        }
         Hint::Resync => {
             engine.record_recovery(Work::Hints);
             engine.keys.resync(engine);

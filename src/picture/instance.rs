@@ -68,11 +68,17 @@ impl Instance {
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self.life {
-            Life::Alive if self.record.stalled_since.is_some() => "stalled",
+            Life::Alive if self.is_stalled() => "stalled",
             Life::Alive if self.is_draining() => "draining",
             Life::Alive if self.is_paused() => "paused",
             life => life.as_str(),
         }
+    }
+
+    /// It holds something, and its program's runtime runs no task.
+    #[must_use]
+    pub const fn is_stalled(&self) -> bool {
+        self.record.stalled_since.is_some()
     }
 
     /// It gives away what it has in every spread that it takes part in.

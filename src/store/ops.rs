@@ -48,6 +48,14 @@ pub struct BeatWrite {
     pub heard: Vec<(LockId, Term)>,
 }
 
+impl BeatWrite {
+    /// A beat that says nothing but that the session lives.
+    #[must_use]
+    pub const fn new(session: SessionId, beat: Beat, nonce: Nonce) -> Self {
+        Self { session, beat, nonce, stalled_since: None, shares: None, left: Vec::new(), heard: Vec::new() }
+    }
+}
+
 /// A session that is to be declared dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {

@@ -53,15 +53,7 @@ async fn who_closes_does_not_close_the_session_of_a_copy() {
     let id = session(&elect);
     // The machine was cloned, with this process in it: the copy has beaten for the same session.
     let SessionSeen::Alive(record) = seen(&world, id).await else { panic!("it lives") };
-    let beat = BeatWrite {
-        session: id,
-        beat: tenure::model::Beat::new(record.beat.get() + 1),
-        nonce: Nonce::new(77),
-        stalled_since: None,
-        shares: None,
-        left: Vec::new(),
-        heard: Vec::new(),
-    };
+    let beat = BeatWrite::new(id, tenure::model::Beat::new(record.beat.get() + 1), Nonce::new(77));
     assert!(world.memory.beat(beat, LIMIT).await.unwrap().bears(Nonce::new(77)));
     elect.close().await;
     assert!(!seen(&world, id).await.is_dead(), "what runs in the copy is not known here");

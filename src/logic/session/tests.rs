@@ -526,15 +526,7 @@ fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
                             (nonce, now(store.open(open, limit)))
                         }
                         Action::Beat { number, nonce, .. } => {
-                            let beat = BeatWrite {
-                                session: id,
-                                beat: number,
-                                nonce,
-                                stalled_since: None,
-                                shares: None,
-                                left: Vec::new(),
-                                heard: Vec::new(),
-                            };
+                            let beat = BeatWrite::new(id, number, nonce);
                             (nonce, now(store.beat(beat, limit)))
                         }
                         _ => unreachable!("only these are sent"),

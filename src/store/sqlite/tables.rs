@@ -11,7 +11,7 @@ pub(super) const VERSION: i32 = 2;
 /// The layout version of each record, its `v`. A record with another one is not touched.
 pub(super) const LAYOUT: i64 = 1;
 
-/// What makes each layout of the one before: the first of these makes the second layout.
+/// The change that makes each layout of the one before: the first of these makes the second layout.
 const MIGRATIONS: [&str; VERSION as usize - 1] = ["ALTER TABLE sessions ADD COLUMN stalled_since INTEGER"];
 
 /// As an operator reads it with `.schema`. Times are milliseconds since 1970, lengths are milliseconds.

@@ -161,16 +161,7 @@ impl Fixture {
     /// A beat of that number under a fresh nonce, which changes nothing else.
     #[must_use]
     pub fn beat(&self, session: SessionId, number: u64) -> BeatWrite {
-        let (beat, nonce) = (Beat::new(number), self.nonce());
-        BeatWrite {
-            session,
-            beat,
-            nonce,
-            stalled_since: None,
-            shares: None,
-            left: Vec::new(),
-            heard: Vec::new(),
-        }
+        BeatWrite::new(session, Beat::new(number), self.nonce())
     }
 
     /// Somebody who wants a lock, and says nothing but its name.

@@ -22,16 +22,7 @@ fn opening() -> Open {
 }
 
 fn beat(number: u64) -> BeatWrite {
-    let (beat, nonce) = (Beat::new(number), Nonce::new(100 + number));
-    BeatWrite {
-        session: id(),
-        beat,
-        nonce,
-        stalled_since: None,
-        shares: None,
-        left: Vec::new(),
-        heard: Vec::new(),
-    }
+    BeatWrite::new(id(), Beat::new(number), Nonce::new(100 + number))
 }
 
 /// Number of the beat on record; nothing if the session was never opened.

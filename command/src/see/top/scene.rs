@@ -89,10 +89,7 @@ impl Scene {
 
     pub(super) async fn beat(&mut self, session: SessionId) {
         let nonce = self.nonce();
-        let beat = Beat::new(nonce.get());
-        let (shares, stalled_since) = (None, None);
-        let beat =
-            BeatWrite { session, beat, nonce, stalled_since, shares, left: Vec::new(), heard: Vec::new() };
+        let beat = BeatWrite::new(session, Beat::new(nonce.get()), nonce);
         self.store.beat(beat, LIMIT).await.unwrap();
     }
 

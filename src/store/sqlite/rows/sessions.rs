@@ -81,8 +81,7 @@ pub(super) fn put(sql: &SqlRows<'_>, record: &SessionRecord) -> Outcome<()> {
          beat_at, ttl_ms, died_at, died_by, died_why, shares, requests, file_dev, file_inode, boot_id, stalled_since) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22) \
          ON CONFLICT (id) DO UPDATE SET beat = ?10, nonce = ?11, beat_at = ?12, died_at = ?14, died_by = ?15, \
-         died_why = ?16, shares = ?17, requests = ?18, \
-         stalled_since = ?22";
+         died_why = ?16, shares = ?17, requests = ?18, stalled_since = ?22";
     let (about, death) = (&record.about, record.death.as_ref());
     let file = sql.files.and_then(|files| files.identity(record.id));
     let written = sql.write(

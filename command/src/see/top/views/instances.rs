@@ -56,7 +56,7 @@ pub(super) fn list(picture: &Picture) -> List {
 /// How an instance is, in a word.
 pub(in super::super) fn state(one: &Instance) -> (&'static str, Tone) {
     let tone = match one.life {
-        Life::Alive if one.record.stalled_since.is_some() => Tone::Bad,
+        Life::Alive if one.is_stalled() => Tone::Bad,
         Life::Alive if one.is_draining() || one.is_paused() => Tone::Note,
         Life::Alive => Tone::Good,
         Life::Closed => Tone::Quiet,
