@@ -53,7 +53,7 @@ const NOTES: &str = "
     END;";
 
 const LOCKS: &str = "SELECT key, term, \
-    EXISTS (SELECT 1 FROM sessions WHERE id = locks.session AND died_at IS NULL), closed_until IS NOT NULL FROM locks";
+    EXISTS (SELECT 1 FROM sessions WHERE id = locks.session AND died_at IS NULL), closed_until IS NOT NULL, session FROM locks";
 
 pub(crate) struct Audit {
     path: PathBuf,
@@ -111,10 +111,18 @@ impl Audit {
         let read = |row: &Row<'_>| {
             let (key, term, is_held, rests) =
                 (row.get::<_, String>(0)?, number(row, 1)?, row.get(2)?, row.get(3)?);
-            let lock = |term| Lock { term: Term::new(term), is_held, rests };
+            let session = row.get::<_, Option<String>>(4)?.and_then(|session| session.parse().ok());
+            let lock = |term| Lock { term: Term::new(term), is_held, session, rests };
             Ok(number_of(&key).zip(term).map(|(key, term)| (key, lock(term))))
         };
         locks.query_map([], read).unwrap().filter_map(Result::unwrap).collect()
+    }
+
+    pub(crate) fn waited_for(&self) -> Vec<usize> {
+        let connection = self.connection();
+        let mut waiters = connection.prepare_cached("SELECT key FROM waiters").unwrap();
+        let read = |row: &Row<'_>| Ok(number_of(&row.get::<_, String>(0)?));
+        waiters.query_map([], read).unwrap().filter_map(Result::unwrap).collect()
     }
 
     pub(crate) fn ledger(&self) -> Vec<Tick> {

@@ -26,6 +26,7 @@ use tokio::{
 use crate::{
     court::{Court, Heard},
     holder::{ORDER, Order, Pace},
+    ills::{How, Ill},
     ledger::Applied,
     lines::{self, Line},
     record::Record,
@@ -54,9 +55,27 @@ pub(crate) struct Plan {
     /// True if the clocks of all servers agree. Where they do not, nobody can say which ticks there were.
     pub(crate) one_time: bool,
     pub(crate) pace: Pace,
+    /// Parts that misbehave in the programs of the first half of its members.
+    pub(crate) ills: Vec<Ill>,
+    /// Some keys are worked at by threads, under guards.
+    pub(crate) with_guards: bool,
 }
 
 impl Plan {
+    /// Returns whether parts of this member's program misbehave.
+    fn is_ill(&self, member: usize) -> bool {
+        member < self.members / 2
+    }
+
+    /// Where there are several, a part that blocks for ever would end the others: the second member has them without.
+    fn ills_of(&self, member: usize) -> Vec<Ill> {
+        let mut ills = if self.is_ill(member) { self.ills.clone() } else { Vec::new() };
+        if member == 1 && ills.len() > 1 {
+            ills.retain(|ill| ill.1 != How::Blocks);
+        }
+        ills
+    }
+
     /// All locks, by their numbers.
     fn locks(&self) -> impl Iterator<Item = usize> + use<> {
         (0..self.keys).chain(FIRST_TASK..FIRST_TASK + self.tasks)
@@ -154,10 +173,12 @@ impl Process {
             number: life.number,
             keys: plan.keys,
             tasks: plan.tasks,
-            // Room for all when one is gone.
-            cap: plan.tasks.div_ceil(plan.members - 1),
+            // Room for all when one is gone, or when half of them run nothing.
+            cap: plan.tasks.div_ceil(if plan.ills.is_empty() { plan.members - 1 } else { plan.members / 2 }),
             seed: plan.seed,
             pace: plan.pace,
+            ills: plan.ills_of(life.member),
+            with_guards: plan.with_guards,
         };
         let itself = std::env::current_exe().expect("a process has a program");
         let mut command = match &way.namespace {
@@ -433,6 +454,59 @@ impl Fleet {
         };
         let waited = timeout(LIMIT, wait).await;
         waited.map(|()| now().since(since)).map_err(|_| missing)
+    }
+
+    /// Returns whether a key is held now: by a member that works under it since then, or by one of which parts
+    /// misbehave, and which need not get to work. Nothing, if the store does not answer.
+    pub(crate) async fn are_held(&self, keys: &[usize], since: Moment) -> Option<Vec<usize>> {
+        let locks = self.record.locks().await?;
+        let is_ill = |session: SessionId| {
+            let ears = self.hearing.ears();
+            let found = ears.sessions.iter().find(|(_, opened)| **opened == session);
+            found.is_some_and(|(life, _)| self.plan.is_ill(life.member))
+        };
+        let is_held = |key: &usize| {
+            let Some(lock) = locks.get(key) else { return false };
+            let is_worked = || self.last_poll(*key).is_some_and(|(at, ..)| at > since);
+            (lock.is_held && (lock.session.is_some_and(is_ill) || is_worked())) || lock.rests
+        };
+        Some(keys.iter().copied().filter(is_held).collect())
+    }
+
+    /// Waits until every key was held after that moment, each at some time. Answers how long that took.
+    ///
+    /// # Errors
+    /// The locks that are missing when it takes too long.
+    pub(crate) async fn holds_all(&self, since: Moment) -> Result<Duration, Vec<usize>> {
+        let mut missing: Vec<_> = self.plan.locks().collect();
+        let wait = async {
+            while !missing.is_empty() {
+                sleep(PACE).await;
+                let held = self.are_held(&missing, since).await.unwrap_or_default();
+                missing.retain(|key| !held.contains(key));
+            }
+        };
+        let waited = timeout(LIMIT, wait).await;
+        waited.map(|()| now().since(since)).map_err(|_| missing)
+    }
+
+    /// Ends the work of threads under guards, and waits until none of their keys is held or waited for.
+    pub(crate) async fn lets_go_of(&mut self, keys: &[usize]) {
+        for process in self.processes.iter_mut().flatten() {
+            process.tell("idle");
+        }
+        until("nothing is held or waited for where nobody asks", async || {
+            let locks = self.record.locks().await.ok_or_else(|| "no answer".to_owned())?;
+            let is_left = |key: &&usize| locks.get(key).is_some_and(|lock| lock.is_held);
+            let held: Vec<_> = keys.iter().filter(is_left).collect();
+            let waited_for = self.record.waited_for(keys).await.ok_or_else(|| "no answer".to_owned())?;
+            if held.is_empty() && waited_for.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("held {held:?}, waited for {waited_for:?}"))
+            }
+        })
+        .await;
     }
 
     /// Has all heard that was said and applied until now.

@@ -6,10 +6,14 @@
 use std::{
     cell::Cell,
     io::{BufRead, Write},
-    sync::Arc,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
+use mongodb::event::EventHandler;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use tenure::{
@@ -27,10 +31,15 @@ use tenure::{
 use tenure_sim::{
     Dice, Life, Reported, SPREAD, Scribe, Sort, Watched, What, Wire, Witness, lock_id, number_of, task_name,
 };
-use tokio::{sync::mpsc, time::sleep};
+use tokio::{
+    runtime::Handle,
+    sync::mpsc,
+    time::{sleep, timeout},
+};
 
 use crate::{
     flaw::flaw,
+    ills::{Ill, Illness, Log, Numbers, Part},
     lines::{self, Line},
     resource::Resource,
     ticks::PULSE,
@@ -51,6 +60,10 @@ pub(crate) struct Order {
     pub(crate) cap: usize,
     pub(crate) seed: u64,
     pub(crate) pace: Pace,
+    /// Parts of the program that misbehave.
+    pub(crate) ills: Vec<Ill>,
+    /// Some keys are worked at by threads, under guards.
+    pub(crate) with_guards: bool,
 }
 
 /// How quick the holders are.
@@ -140,13 +153,15 @@ fn holds() {
     let order: Order = serde_json::from_str(&order).unwrap();
     // The line the test harness has begun ends here.
     println!();
+    let illness = Illness::new(order.ills.clone(), order.seed ^ order.member as u64);
     // With the time by which the entries of a history are counted, to read it beside one.
     tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(Log(illness.clone()))
         .with_max_level(tracing::Level::WARN)
         .with_ansi(false)
         .with_timer(tracing_subscriber::fmt::time::uptime())
         .init();
+    metrics::set_global_recorder(Numbers(illness.clone())).unwrap();
     Pen.write(What::Started);
     let (tell, told) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -155,19 +170,28 @@ fn holds() {
         }
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(live(order, told));
+    runtime.block_on(live(order, illness, told));
 }
 
-async fn live(order: Order, mut told: mpsc::UnboundedReceiver<String>) {
+/// What looks at the program has a runtime that nothing is wrong with.
+static LOOKING: OnceLock<Handle> = OnceLock::new();
+
+fn looking() -> &'static Handle {
+    LOOKING.get().expect("it is set before anything begins")
+}
+
+async fn live(order: Order, illness: Arc<Illness>, mut told: mpsc::UnboundedReceiver<String>) {
+    LOOKING.set(Handle::current()).expect("once");
     let order = Arc::new(order);
-    let starting = tokio::spawn(start(order.clone()));
+    let idle = Arc::new(AtomicBool::new(false));
+    let mut starting = Some(tokio::spawn(start(order.clone(), illness, idle.clone())));
     let mut running = None;
-    let mut starting = Some(starting);
     loop {
         tokio::select! {
             biased;
             line = told.recv() => match line.as_deref().map(|line| line.split_once(' ').unwrap_or((line, ""))) {
                 Some(("echo", number)) => say(&Line::Echo(number.parse().unwrap())),
+                Some(("idle", _)) => idle.store(true, Ordering::SeqCst),
                 Some(("close", _)) => break,
                 Some((other, _)) => panic!("{other} is no order"),
                 // Whoever wanted it is gone.
@@ -179,6 +203,7 @@ async fn live(order: Order, mut told: mpsc::UnboundedReceiver<String>) {
             }
         }
     }
+    idle.store(true, Ordering::SeqCst);
     let Some((elect, kept)) = running else { return };
     Pen.write(What::Closes);
     let closed = elect.close().await;
@@ -186,9 +211,21 @@ async fn live(order: Order, mut told: mpsc::UnboundedReceiver<String>) {
     drop(kept);
 }
 
-async fn connect(order: &Order) -> MongoStore {
+async fn connect(order: &Order, illness: &Arc<Illness>) -> MongoStore {
     loop {
-        let options = MongoOptions::new().database(&order.database);
+        let mut options = MongoOptions::new().database(&order.database);
+        if !order.ills.is_empty() {
+            let (of_uris, uri, of_commands) = (illness.clone(), order.uri.clone(), illness.clone());
+            options = options
+                .uri_from(move || {
+                    let (illness, uri) = (of_uris.clone(), uri.clone());
+                    async move {
+                        illness.strikes(Part::Uri, 0);
+                        Ok(uri)
+                    }
+                })
+                .command_events(EventHandler::callback(move |_| of_commands.strikes(Part::Commands, 0)));
+        }
         match MongoStore::connect(&order.uri, options).await {
             Ok(store) => return store,
             // It is in the middle of whatever is done to it.
@@ -198,13 +235,22 @@ async fn connect(order: &Order) -> MongoStore {
     }
 }
 
-async fn start(order: Arc<Order>) -> (Elect, (Vec<Campaign>, Spread, Schedule)) {
+async fn start(
+    order: Arc<Order>,
+    illness: Arc<Illness>,
+    idle: Arc<AtomicBool>,
+) -> (Elect, (Vec<Campaign>, Spread, Schedule)) {
     let (store, fenced): (Arc<dyn tenure::store::Store>, _) = if let Some(file) = order.uri.strip_prefix(FILE)
     {
         (Arc::new(SqliteStore::open(file).unwrap()), None)
     } else {
-        let store = connect(&order).await;
-        (Arc::new(store.clone()), Some((store, Resource::connect(&order.uri, &order.database).await)))
+        // Its handle for fences is the program's own: a handler that blocks may block its runtime.
+        let (order, illness) = (order.clone(), illness.clone());
+        let clients = illness.clients(&Handle::current());
+        let uri = order.uri.clone();
+        let database = order.database.clone();
+        let store = clients.spawn(async move { connect(&order, &illness).await }).await.unwrap();
+        (Arc::new(store.clone()), Some((store, Resource::connect(&uri, &database).await)))
     };
     let clock = Arc::new(Looked::default());
     let wire = Wire::new(store, Arc::new(Pen), clock.clone());
@@ -213,7 +259,12 @@ async fn start(order: Arc<Order>) -> (Elect, (Vec<Campaign>, Spread, Schedule)) 
     if let Some(flaw) = flaw() {
         builder = builder.flaw(flaw);
     }
-    let elect = builder.begin().unwrap();
+    let runtime = illness.runtime(&Handle::current());
+    let elect = {
+        let _inside = runtime.enter();
+        builder.begin().unwrap()
+    };
+    illness.begins();
     let mut events = elect.events();
     tokio::spawn(async move {
         while let Some(event) = events.next().await {
@@ -228,18 +279,69 @@ async fn start(order: Arc<Order>) -> (Elect, (Vec<Campaign>, Spread, Schedule)) 
     for key in 0..order.keys {
         let tag = format!("{life}-{key}");
         let dice = dice.split(key as u64);
-        let hands = Hands { fenced: fenced.clone(), key, pace: order.pace };
+        if order.with_guards && key % 3 == 2 {
+            let (elect, idle) = (elect.clone(), idle.clone());
+            std::thread::spawn(move || guards(&elect, key, &tag, dice, &idle));
+            continue;
+        }
+        let hands = Hands { fenced: fenced.clone(), key, pace: order.pace, with_guards: order.with_guards };
         let rest = Duration::from_millis(100);
         let campaign = elect.key(format!("k{key}")).who(&tag).campaign().rest_between(rest);
         let run = move |lease: Lease| {
             let term = lease.term();
             job(lease, key, &tag, hands.clone(), dice.clone().split(term.get()))
         };
+        let strikes = || {
+            let illness = illness.clone();
+            move || {
+                illness.strikes(Part::Callbacks, 0);
+                std::future::ready(())
+            }
+        };
+        let (acquired, lost, leader) = (strikes(), strikes(), strikes());
+        let campaign = campaign
+            .on_acquired(move |_| acquired())
+            .on_lost(move |_| lost())
+            .on_new_leader(move |_| leader());
         campaigns.push(campaign.run(run).unwrap());
     }
-    let share = share(&elect, &order, &Hands { fenced, key: 0, pace: order.pace }, dice.split(99));
+    let hands = Hands { fenced, key: 0, pace: order.pace, with_guards: order.with_guards };
+    let share = share(&elect, &order, &hands, dice.split(99));
     let pulse = pulse(&elect);
     (elect, (campaigns, share, pulse))
+}
+
+/// Works under guards, in a thread whose runtime runs for as long as it waits. Some waits are given up at once.
+fn guards(elect: &Elect, key: usize, tag: &str, mut dice: Dice, idle: &AtomicBool) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    while !idle.load(Ordering::SeqCst) {
+        std::thread::sleep(dice.between(Duration::ZERO, Duration::from_millis(50)));
+        let is_patient = dice.below(10) < 7;
+        let patience = Duration::from_millis(if is_patient { 5_000 } else { dice.below(50) });
+        let acquire = elect.key(format!("k{key}")).who(tag).acquire();
+        let Ok(Ok(guard)) = runtime.block_on(async { timeout(patience, acquire).await }) else { continue };
+        let (lease, term) = (guard.lease(), guard.term());
+        if lease.is_cancelled() {
+            continue;
+        }
+        let tag = tag.to_owned();
+        say_of(allowed_at(), &Line::Seen(What::Began { key, term, tag, sort: Sort::Guard }));
+        tell_of_cancelling(&lease, key);
+        let enough = SystemClock::new().now() + dice.between(Duration::ZERO, Duration::from_secs(3));
+        while !lease.is_cancelled() && allowed_at() < enough {
+            say_of(allowed_at(), &Line::Seen(What::Polled { key, term }));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Pen.write(What::Ended { key, term });
+    }
+}
+
+fn tell_of_cancelling(lease: &Lease, key: usize) {
+    let (token, term) = (lease.token(), lease.term());
+    looking().spawn(async move {
+        token.cancelled().await;
+        Pen.write(What::Cancelled { key, term });
+    });
 }
 
 /// Has the schedule: every tick of it is run, however late.
@@ -279,6 +381,8 @@ struct Hands {
     fenced: Option<(MongoStore, Resource)>,
     key: usize,
     pace: Pace,
+    /// Some of its jobs block a thread.
+    with_guards: bool,
 }
 
 /// Behaviour of a job.
@@ -308,11 +412,10 @@ impl Conduct {
 fn job(lease: Lease, key: usize, tag: &str, hands: Hands, mut dice: Dice) -> Watched<Watch> {
     let term = lease.term();
     Pen.write(What::Began { key, term, tag: tag.to_owned(), sort: Sort::Job });
-    let token = lease.token();
-    tokio::spawn(async move {
-        token.cancelled().await;
-        Pen.write(What::Cancelled { key, term });
-    });
+    tell_of_cancelling(&lease, key);
+    if hands.with_guards && key % 3 == 1 {
+        spawn_blocking(lease.clone(), key, dice.between(Duration::ZERO, Duration::from_secs(6)));
+    }
     let conduct = Conduct::any(&mut dice);
     let polls = hands.pace.polls();
     let work = async move {
@@ -345,6 +448,18 @@ fn job(lease: Lease, key: usize, tag: &str, hands: Hands, mut dice: Dice) -> Wat
         Ok(())
     };
     Watched::new(work, Watch { key, term })
+}
+
+/// Works beside its job in a thread of the pool, for no longer than the lease goes.
+fn spawn_blocking(lease: Lease, key: usize, time: Duration) {
+    let term = lease.term();
+    tokio::task::spawn_blocking(move || {
+        let enough = SystemClock::new().now() + time;
+        while !lease.is_cancelled() && allowed_at() < enough {
+            say_of(allowed_at(), &Line::Seen(What::Polled { key, term }));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
 }
 
 impl Hands {

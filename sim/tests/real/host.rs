@@ -41,11 +41,11 @@ const FLOOR: &str = "TENURE_TEST_FLOOR";
 const RECENT: Duration = Duration::from_millis(500);
 
 /// A folder that goes with the test.
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("tenure-host-{}", std::process::id()));
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("tenure-{name}-{}", std::process::id()));
         // Of a process of that number that was killed.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir(&path).unwrap();
@@ -161,7 +161,7 @@ async fn replaced(fleet: &Fleet, member: usize, moment: Moment) -> Vec<Moment> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fleet_on_a_file_keeps_its_promises_when_its_processes_are_killed() {
     let seconds = std::env::var("TENURE_HOST_SECONDS").ok().map(|seconds| seconds.parse().unwrap());
-    let folder = Folder::new();
+    let folder = Folder::new("host");
     let database = folder.0.join("tenure.db");
     let audit = Audit::new(&database).await;
     let plan = Plan {
@@ -172,6 +172,8 @@ async fn a_fleet_on_a_file_keeps_its_promises_when_its_processes_are_killed() {
         database: "host".to_owned(),
         one_time: true,
         pace: Pace::Patient,
+        ills: Vec::new(),
+        with_guards: false,
     };
     let ways = vec![Way { uri: format!("{FILE}{}", database.display()), namespace: None }; MEMBERS];
     let mut fleet = Fleet::start(plan, Record::File(audit), ways).await;

@@ -10,7 +10,10 @@ use mongodb::{
     bson::{Document, doc},
     options::{ReadConcern, WriteConcern},
 };
-use tenure::{clock::Moment, model::Term};
+use tenure::{
+    clock::Moment,
+    model::{SessionId, Term},
+};
 use tenure_sim::number_of;
 use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 
@@ -30,6 +33,8 @@ pub(crate) struct Lock {
     pub(crate) term: Term,
     /// By a session that nobody has declared dead.
     pub(crate) is_held: bool,
+    /// The session that has it, dead or alive.
+    pub(crate) session: Option<SessionId>,
     /// It is kept closed, as a task is that died with several processes.
     pub(crate) rests: bool,
 }
@@ -86,6 +91,17 @@ impl Record {
         }
     }
 
+    /// Those of the keys that somebody stands in line for. Nothing, if the store does not answer.
+    pub(crate) async fn waited_for(&self, keys: &[usize]) -> Option<BTreeSet<usize>> {
+        let all = match self {
+            Self::Mongo { client, database } => {
+                timeout(QUESTION, waited_for(client, database)).await.ok()?.ok()?
+            }
+            Self::File(audit) => audit.waited_for(),
+        };
+        Some(all.into_iter().filter(|key| keys.contains(key)).collect())
+    }
+
     /// Returns whether somebody can write into the file, or nobody may for as long as a process stands still.
     pub(crate) fn is_writable(&self) -> bool {
         let Self::File(audit) = self else { panic!("nobody locks a whole set") };
@@ -136,10 +152,22 @@ async fn locks_of(client: &Client, database: &str) -> mongodb::error::Result<Loc
     let read = |lock: &Document| {
         let key = number_of(lock.get_document("_id").ok()?.get_str("key").ok()?)?;
         let term = Term::try_new(u64::try_from(lock.get_i64("term").ok()?).ok()?)?;
-        let is_held = lock.get_str("session").is_ok_and(|session| alive.contains(session));
-        Some((key, Lock { term, is_held, rests: lock.get_datetime("not_before").is_ok() }))
+        let session = lock.get_str("session").ok();
+        let is_held = session.is_some_and(|session| alive.contains(session));
+        let session = session.and_then(|session| session.parse().ok());
+        Some((key, Lock { term, is_held, session, rests: lock.get_datetime("not_before").is_ok() }))
     };
     Ok(locks.iter().filter_map(read).collect())
+}
+
+async fn waited_for(client: &Client, database: &str) -> mongodb::error::Result<Vec<usize>> {
+    use futures::TryStreamExt;
+
+    let waiters = client.database(database).collection::<Document>("waiters");
+    let found: Vec<_> =
+        waiters.find(doc! {}).read_concern(ReadConcern::majority()).await?.try_collect().await?;
+    let key = |waiter: &Document| number_of(waiter.get_document("lock").ok()?.get_str("key").ok()?);
+    Ok(found.iter().filter_map(key).collect())
 }
 
 /// As a majority has it.

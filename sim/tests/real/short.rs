@@ -24,9 +24,44 @@ const KEYS: usize = 4;
 const TASKS: usize = 6;
 const BEAT: &str = "findAndModify";
 
-struct World {
-    deployment: Deployment,
+/// A set, each member of which is behind a proxy.
+pub(crate) struct Set {
+    pub(crate) deployment: Deployment,
     proxies: Vec<Proxy>,
+}
+
+impl Set {
+    async fn start() -> (Self, String) {
+        let timing = Timing::Millis { election_timeout: 1000, heartbeat: 250 };
+        let options = Options { timing, ..Options::default() };
+        let deployment = Deployment::start(Shape::ReplicaSet, options).await;
+        let proxies: Vec<_> = deployment.nodes().iter().map(|node| Proxy::start(node.port())).collect();
+        let ports: Vec<_> = proxies.iter().map(Proxy::port).collect();
+        let uri = deployment.move_behind(&ports).await;
+        (Self { deployment, proxies }, uri)
+    }
+
+    /// A set, and a fleet on it.
+    pub(crate) async fn with_fleet(plan: Plan) -> (Self, Fleet) {
+        let (set, uri) = Self::start().await;
+        let client = mongodb::Client::with_uri_str(&uri).await.unwrap();
+        let ways = vec![Way { uri, namespace: None }; plan.members];
+        let record = Record::Mongo { client, database: plan.database.clone() };
+        (set, Fleet::start(plan, record, ways).await)
+    }
+
+    pub(crate) async fn primary(&self) -> &Node {
+        self.deployment.wait_for_primary(None).await
+    }
+
+    pub(crate) fn proxy(&self, node: &Node) -> &Proxy {
+        let place = self.deployment.nodes().iter().position(|other| other.port() == node.port());
+        &self.proxies[place.expect("it is one of them")]
+    }
+}
+
+struct World {
+    set: Set,
     fleet: Fleet,
     /// Every fault is made.
     whole: bool,
@@ -34,13 +69,6 @@ struct World {
 
 impl World {
     async fn start() -> Self {
-        let whole = tenure_sim::is_whole();
-        let timing = Timing::Millis { election_timeout: 1000, heartbeat: 250 };
-        let options = Options { timing, ..Options::default() };
-        let deployment = Deployment::start(Shape::ReplicaSet, options).await;
-        let proxies: Vec<_> = deployment.nodes().iter().map(|node| Proxy::start(node.port())).collect();
-        let ports: Vec<_> = proxies.iter().map(Proxy::port).collect();
-        let uri = deployment.move_behind(&ports).await;
         let plan = Plan {
             seed: 1,
             members: HOLDERS,
@@ -49,36 +77,26 @@ impl World {
             database: "real".to_owned(),
             one_time: true,
             pace: Pace::Quick,
+            ills: Vec::new(),
+            with_guards: false,
         };
-        let client = mongodb::Client::with_uri_str(&uri).await.unwrap();
-        let ways = vec![Way { uri, namespace: None }; HOLDERS];
-        let record = Record::Mongo { client, database: plan.database.clone() };
-        let fleet = Fleet::start(plan, record, ways).await;
-        let mut world = Self { deployment, proxies, fleet, whole };
+        let (set, fleet) = Set::with_fleet(plan).await;
+        let mut world = Self { set, fleet, whole: tenure_sim::is_whole() };
         world.settle("the start", now()).await;
         world
-    }
-
-    async fn primary(&self) -> &Node {
-        self.deployment.wait_for_primary(None).await
-    }
-
-    fn proxy(&self, node: &Node) -> &Proxy {
-        let place = self.deployment.nodes().iter().position(|other| other.port() == node.port());
-        &self.proxies[place.expect("it is one of them")]
     }
 
     /// Does something to the primary until it has come of it what is to come. On a busy machine another one may rise
     /// meanwhile, and nothing comes of it: then it is done to that one.
     async fn at_the_primary<T>(&self, fault: impl AsyncFn(&Node, &Proxy) -> T) -> T {
         loop {
-            let primary = self.primary().await;
+            let primary = self.set.primary().await;
             let made = tokio::select! {
                 biased;
-                made = fault(primary, self.proxy(primary)) => Some(made),
+                made = fault(primary, self.set.proxy(primary)) => Some(made),
                 () = self.deposed(primary) => None,
             };
-            for proxy in &self.proxies {
+            for proxy in &self.set.proxies {
                 proxy.set_mode(Mode::Pass).await;
             }
             if let Some(made) = made {
@@ -89,7 +107,7 @@ impl World {
 
     /// Returns when another one is the primary.
     async fn deposed(&self, primary: &Node) {
-        while self.deployment.primary().await.is_none_or(|now| now.port() == primary.port()) {
+        while self.set.deployment.primary().await.is_none_or(|now| now.port() == primary.port()) {
             sleep(Duration::from_millis(100)).await;
         }
     }
@@ -108,11 +126,11 @@ impl World {
     /// Puts the proxy of the primary into a mode in which nobody follows it any more, until there is another
     /// primary and something was swallowed.
     async fn depose_by(&mut self, mode: Mode) {
-        let before = self.primary().await;
-        let proxy = self.proxy(before);
+        let before = self.set.primary().await;
+        let proxy = self.set.proxy(before);
         let swallowed = proxy.swallowed();
         proxy.set_mode(mode).await;
-        let after = self.deployment.wait_for_primary(Some(before.port())).await;
+        let after = self.set.deployment.wait_for_primary(Some(before.port())).await;
         proxy.until_swallowed(swallowed + 1).await;
         let lost = proxy.swallowed() - swallowed;
         proxy.set_mode(Mode::Pass).await;
@@ -143,24 +161,24 @@ async fn a_fleet_keeps_its_promises_when_servers_commands_the_network_and_proces
 }
 
 async fn servers_fail(world: &mut World) {
-    let before = world.deployment.kill_primary().await;
-    let after = world.deployment.wait_for_primary(Some(before.port())).await;
+    let before = world.set.deployment.kill_primary().await;
+    let after = world.set.deployment.wait_for_primary(Some(before.port())).await;
     let what = format!("a primary was killed, {} -> {}", before.port(), after.port());
-    world.deployment.restart(before).await;
+    world.set.deployment.restart(before).await;
     world.settle(&what, now()).await;
     if !world.whole {
         return;
     }
-    let before = world.deployment.step_down().await;
-    let after = world.deployment.wait_for_primary(Some(before.port())).await;
+    let before = world.set.deployment.step_down().await;
+    let after = world.set.deployment.wait_for_primary(Some(before.port())).await;
     let what = format!("a primary stood down, {} -> {}", before.port(), after.port());
     world.settle(&what, now()).await;
 
-    let before = world.primary().await;
-    world.deployment.freeze(before).await;
-    let after = world.deployment.wait_for_primary(Some(before.port())).await;
+    let before = world.set.primary().await;
+    world.set.deployment.freeze(before).await;
+    let after = world.set.deployment.wait_for_primary(Some(before.port())).await;
     let what = format!("a primary was frozen, {} -> {}", before.port(), after.port());
-    world.deployment.thaw(before).await;
+    world.set.deployment.thaw(before).await;
     world.settle(&what, now()).await;
 }
 

@@ -97,6 +97,8 @@ async fn soak(options: &Options) -> bool {
         database: DATABASE.to_owned(),
         one_time: false,
         pace: Pace::Quick,
+        ills: Vec::new(),
+        with_guards: false,
     };
     let site = |member| Way { uri: set.uri(DATABASE), namespace: Some(Place::Site(member % SITES).name()) };
     let ways = (0..HOLDERS).map(site).collect();
