@@ -150,8 +150,30 @@ mod tests {
         connection
     }
 
+    /// Columns of the tables, in no order: a migration adds its own at the end.
+    fn columns(connection: &Connection) -> Vec<(String, String, String)> {
+        let columns = "SELECT m.name, c.name, c.type FROM sqlite_schema AS m, pragma_table_info(m.name) AS c \
+            WHERE m.type = 'table' ORDER BY 1, 2";
+        let mut columns = connection.prepare(columns).unwrap();
+        let read = columns.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
+        read.map(Result::unwrap).collect()
+    }
+
     #[test]
-    fn an_earlier_layout_is_brought_up_to_this_one() {
+    fn a_file_of_the_first_layout_gets_the_columns_of_this_one() {
+        let connection = Connection::open_in_memory().unwrap();
+        create(&connection).unwrap();
+        let now = columns(&connection);
+        connection
+            .execute_batch("ALTER TABLE sessions DROP COLUMN stalled_since; PRAGMA user_version = 1")
+            .unwrap();
+        assert_ne!(columns(&connection), now);
+        assert_eq!(migrate(&connection).unwrap(), VERSION);
+        assert_eq!(columns(&connection), now);
+    }
+
+    #[test]
+    fn an_earlier_layout_is_brought_up_by_each_missing_migration() {
         let connection = earlier();
         let migrations = [
             "ALTER TABLE rings ADD COLUMN loud INTEGER",
