@@ -98,6 +98,8 @@ impl Court {
                     let first = self.opened.entry(*session).or_insert(heard.at);
                     *first = (*first).min(heard.at);
                 }
+                // Then it ends, whether its session is closed or something still runs under it.
+                (Some(life), Line::Seen(What::Closed { .. })) => self.kills(life, heard.at),
                 (_, Line::Seen(What::Reported(Reported::SessionLost { session, .. }))) => {
                     self.given_up.insert(*session);
                 }
