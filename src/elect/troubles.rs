@@ -211,7 +211,7 @@ impl Work {
             Self::Lines => ("waiters", "find"),
             Self::Watching => ("sessions", "find"),
             Self::Purge => ("sessions, locks, waiters and fences", "find, remove"),
-            Self::Hints => ("the database", "find, changeStream"),
+            Self::Hints => ("the bells", "find, insert, convertToCapped"),
             Self::Schedules => ("runs", "find"),
             Self::Defining | Self::Ledger => ("runs", "find, insert, update"),
             Self::History => ("runs", "find, update, remove"),

@@ -155,7 +155,7 @@ impl Intercept for Broken {
     }
 
     fn hints(&self, _: BoxStream<'static, Hint>) -> BoxStream<'static, Hint> {
-        let failing = Hint::Failing { error: "no right to changeStream".to_owned(), lasting: self.lasting };
+        let failing = Hint::Failing { error: "no right to find".to_owned(), lasting: self.lasting };
         let told = if self.opens { vec![Hint::Resync, failing] } else { vec![failing] };
         let told = stream::iter(std::iter::repeat_n(told, 20).flatten());
         let told = told.then(|hint| async {
@@ -180,7 +180,7 @@ async fn that_no_hints_come_is_told_and_that_they_come_again() {
     tokio::time::sleep(SECOND * 3).await;
     let told = log.with(&["WARN", "receiving hints is failing: waiters poll every poll_interval"]);
     assert_eq!(told.len(), 1, "{:?}", log.lines());
-    assert!(told[0].contains("no right to changeStream"), "{told:?}");
+    assert!(told[0].contains("no right to find"), "{told:?}");
     assert_eq!(works(&elect), [Work::Hints]);
     tokio::time::sleep(MINUTE * 2).await;
     assert_eq!(log.with(&["receiving hints works again"]).len(), 1);

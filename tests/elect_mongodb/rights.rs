@@ -21,7 +21,7 @@ fn privileges(places: bool) -> Vec<Document> {
         doc! { "resource": { "db": "app", "collection": collection }, "actions": actions }
     };
     let all = ["insert", "update", "remove"];
-    let mut privileges = vec![on("", &["find", "changeStream", "listCollections", "listIndexes"])];
+    let mut privileges = vec![on("", &["find", "listCollections", "listIndexes"])];
     privileges.extend(["sessions", "locks", "fences", "runs"].map(|name| on(name, &all)));
     privileges.push(on("waiters", if places { &all } else { &["remove"] }));
     privileges

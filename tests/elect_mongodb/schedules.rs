@@ -263,7 +263,7 @@ async fn instances_with_wrong_clocks_and_dying_owners_run_each_tick_once() {
     join_all(members.iter().map(|member| member.elect.close())).await;
 }
 
-/// Commands that one instance's client sent, and events that change streams brought it.
+/// Commands that one instance's client sent, and the bells that it heard.
 #[derive(Clone, Debug, Default)]
 struct Log(Arc<Mutex<Entries>>);
 
@@ -271,7 +271,7 @@ struct Log(Arc<Mutex<Entries>>);
 struct Entries {
     /// The commands on the ledger: which, and of which instant where it is of one.
     sent: Vec<(String, Option<i64>)>,
-    /// The events of change streams that were of the ledger.
+    /// The bells that were of the ledger.
     told: usize,
 }
 

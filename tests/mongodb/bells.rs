@@ -31,7 +31,7 @@ use tenure::{
 };
 use tokio::sync::{mpsc, watch};
 
-use crate::mongodb::{Place, connected_and_logged, failover::steady, hints::streams, history::now, lent};
+use crate::mongodb::{Place, connected_and_logged, failover::steady, history::now, lent};
 use crate::{
     captured::Log,
     support::{
@@ -156,7 +156,7 @@ async fn tails(place: &Place) -> usize {
     seen.len()
 }
 
-async fn until_tails(place: &Place, number: usize) {
+pub(crate) async fn until_tails(place: &Place, number: usize) {
     until(&format!("{number} cursors"), async || {
         let seen = tails(place).await;
         if seen == number { Ok(()) } else { Err(seen) }
@@ -214,7 +214,7 @@ async fn who_listens_to_nothing_has_no_cursor_on_the_server() {
     assert_eq!(ear.hint().await, Hint::Resync, "it looks for itself before it listens");
     let idle = tokio::time::timeout(Duration::from_millis(300), ear.hints.next()).await;
     assert!(idle.is_err(), "{idle:?}");
-    assert_eq!((tails(&place).await, streams(&place).await), (0, 0));
+    assert_eq!(tails(&place).await, 0);
     // Each topic that is added is followed by a resync, and heard from then on.
     for (number, (topic, cursors)) in (0..).zip([(&first, 1), (&other, 2), (&neighbour, 2)]) {
         ear.topics.send_modify(|topics| _ = topics.replace(topic.clone()));
@@ -441,25 +441,78 @@ async fn bells_need_no_replica_set() {
     assert_eq!(place.store.locks(vec![lock], LIMIT).await.unwrap(), [LockSeen::Absent]);
 }
 
-/// A fleet of one process that has no connections for as many tails listens to everything.
+/// Whoever has no connections for as many tails hears of the topics in some of the collections.
 #[tokio::test]
-async fn with_few_connections_a_change_stream_takes_the_place_of_many_tails() {
+async fn with_few_connections_a_topic_that_cannot_be_heard_of_is_followed_by_a_resync_all_the_same() {
     let uri = format!("{}&maxPoolSize=4", shared_single().await.uri());
     let place = Place::with(&uri, short()).await;
-    let fixture = place.fixture();
-    let [first, other, _] = three_topics(&fixture);
+    let [first, other, _] = three_topics(&place.fixture());
     let mut ear = Ear::open(&place.store, &first).await;
-    until_tails(&place, 1).await;
-    assert_eq!(streams(&place).await, 0);
-    ear.topics.send_modify(|topics| _ = topics.insert(other));
+    ear.topics.send_modify(|topics| _ = topics.insert(other.clone()));
     ear.resync().await;
-    let task = fixture.task("first", "orders");
-    fixture.held(&task, fixture.session(), 1).await;
-    assert_eq!(ear.news().await, News::Lock(task));
-    until_tails(&place, 0).await;
-    ear.topics.send_replace([first.clone()].into());
     ear.listens_until(until_tails(&place, 1)).await;
-    within("the stream is closed", async { while streams(&place).await > 0 {} }).await;
+    ear.topics.send_replace([other.clone()].into());
+    ear.hears_again(&place.store, &other).await;
+}
+
+/// What the server says while it is busy with something else, or stands down, once.
+#[tokio::test]
+async fn an_error_that_passes_while_a_store_is_connected_makes_it_neither_deaf_nor_mute() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let node = &deployment.nodes()[0];
+    let topic = Topic::Session(SessionId::from_u128(7));
+    for (number, code) in [189, 11602, 50, 365].into_iter().enumerate() {
+        let app = format!("passing{number}");
+        let options = short().database(&app);
+        node.fail_command(&["insert"], 1, doc! { "errorCode": code, "appName": &app }).await;
+        let uri = format!("{}&appName={app}", deployment.uri());
+        let (store, log) = connected_and_logged(&uri, options).await;
+        assert_eq!(store.capabilities().hints, Some("bells"), "after {code}: {}", log.text());
+        let mut ear = Ear::open(&store, &topic).await;
+        ear.hears_again(&store, &topic).await;
+        assert!(!log.text().contains("WARN"), "{}", log.text());
+    }
+}
+
+#[tokio::test]
+async fn a_collection_that_cannot_be_seeded_does_not_count_as_dropped() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let place = Place::with(&format!("{}&appName=unseeded", deployment.uri()), short()).await;
+    let [_, other, _] = three_topics(&place.fixture());
+    let (log, _here) = Log::start();
+    let unseeded = doc! { "errorCode": 189, "appName": "unseeded" };
+    deployment.nodes()[0].fail_command(&["insert"], 3, unseeded).await;
+    let mut ear = Ear::open(&place.store, &other).await;
+    ear.hears_again(&place.store, &other).await;
+    assert!(!log.text().contains("dropped"), "{}", log.text());
+}
+
+/// A server that was upgraded takes no ids of collections before its compatibility version is raised.
+#[tokio::test]
+async fn bells_go_on_while_the_compatibility_version_is_an_older_one() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let client = deployment.client().await;
+    let set = async |version: &str| {
+        let admin = client.database("admin");
+        until("the compatibility version is set", async || {
+            admin.run_command(doc! { "setFeatureCompatibilityVersion": version }).await
+        })
+        .await;
+    };
+    let living = Place::with(deployment.uri(), short()).await;
+    let topics = three_topics(&living.fixture());
+    let mut ear = Ear::open(&living.store, &topics[0]).await;
+    ear.hears_again(&living.store, &topics[0]).await;
+    for version in ["5.0", "6.0", "5.0"] {
+        set(version).await;
+        ear.hears_again(&living.store, &topics[0]).await;
+        let (fresh, log) =
+            connected_and_logged(deployment.uri(), short().database(format!("at-{version}"))).await;
+        assert_eq!(fresh.capabilities().hints, Some("bells"), "{}", log.text());
+        for topic in &topics {
+            Ear::open(&fresh, topic).await.hears_again(&fresh, topic).await;
+        }
+    }
 }
 
 #[tokio::test]
@@ -468,8 +521,8 @@ async fn a_store_that_creates_nothing_uses_the_bells_that_are_there() {
     let database = format!("test-{}-bells-by-hand", std::process::id());
     let options = || MongoOptions::new().create(false).database(&database);
     let (without, log) = connected_and_logged(deployment.uri(), options()).await;
-    assert_eq!(without.capabilities().hints, Some("a change stream"));
-    let told = "hints come from a change stream, not from bells: the collection bells_00 does not exist";
+    assert_eq!(without.capabilities().hints, None);
+    let told = "no hints, waiters poll every poll_interval: the collection bells_00 does not exist";
     assert_eq!(log.with(&["WARN", told]).len(), 1, "{}", log.text());
     let client = deployment.client().await;
     let names = client.database(&database).list_collection_names().await.unwrap();

@@ -18,7 +18,7 @@ use tenure::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-use crate::mongodb::{Place, hints::streams, lent};
+use crate::mongodb::{Place, bells::until_tails, lent};
 use crate::support::{
     mongod::shared_single,
     proxy::Proxy,
@@ -114,21 +114,21 @@ fn a_dedicated_store_lives_on_the_runtime_it_was_made_on() {
 }
 
 #[tokio::test]
-async fn a_dedicated_store_has_no_stream_unless_somebody_listens_to_it() {
-    let place = Place::by_stream(shared_single().await.uri(), MongoOptions::new()).await;
+async fn a_dedicated_store_has_no_tail_unless_somebody_listens_to_it() {
+    let place = Place::on(shared_single().await.uri()).await;
     let mut hints = place.store.hints(place.fixture().topics("import"));
     for _ in 0..2 {
         assert_eq!(hints.next().await, Some(Hint::Resync));
     }
-    assert_eq!(streams(&place).await, 1);
+    until_tails(&place, 1).await;
     let dedicated = made_of(&place.store).await;
     dedicated.observe(vec![place.fixture().session()], LIMIT).await.unwrap();
-    assert_eq!(streams(&place).await, 1, "that of the first");
+    until_tails(&place, 1).await;
     let mut own = dedicated.hints(place.fixture().topics("import"));
     for _ in 0..2 {
         assert_eq!(own.next().await, Some(Hint::Resync));
     }
-    assert_eq!(streams(&place).await, 2);
+    until_tails(&place, 2).await;
 }
 
 #[tokio::test]

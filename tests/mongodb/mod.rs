@@ -126,15 +126,6 @@ impl Place {
         Self { store, database: client.database(&name) }
     }
 
-    /// The same without bells: hints come from a change stream.
-    async fn by_stream(uri: &str, options: MongoOptions) -> Self {
-        let place = Self::with(uri, options.clone()).await;
-        without_bells(&place.database).await;
-        let store = connected(uri, options.database(place.database.name())).await;
-        assert_eq!(store.capabilities().hints, Some("a change stream"));
-        Self { store, ..place }
-    }
-
     fn fixture(&self) -> Fixture {
         Fixture::new(Arc::new(self.store.clone()) as Arc<dyn Store>)
     }

@@ -9,7 +9,7 @@ use mongodb::{
     bson::{Bson, Document, doc, serialize_to_bson},
 };
 use tenure::store::{
-    Hint, News, Store,
+    Hint, Store,
     mongo::{ConnectError, MongoOptions, MongoStore},
 };
 use tokio::sync::OnceCell;
@@ -146,16 +146,7 @@ async fn each_right_of_the_documented_role_is_named_where_it_is_lacking_and_none
     let place = Guarded::new("least").await;
     let cases = with_one_less(&role(&place.name));
     let known: BTreeSet<_> = cases.iter().map(|(_, action, _)| action.as_str()).collect();
-    let all = [
-        "changeStream",
-        "createIndex",
-        "find",
-        "insert",
-        "listCollections",
-        "listIndexes",
-        "remove",
-        "update",
-    ];
+    let all = ["createIndex", "find", "insert", "listCollections", "listIndexes", "remove", "update"];
     assert!(known.iter().eq(&all), "{known:?}");
     stream::iter(cases.into_iter().enumerate())
         .for_each_concurrent(2, |(number, (on, action, privileges))| {
@@ -167,11 +158,6 @@ async fn each_right_of_the_documented_role_is_named_where_it_is_lacking_and_none
                     .chain(of_bells(&place.name, &["insert", "convertToCapped"]))
                     .collect();
                 let uri = place.user(&user, privileges).await;
-                if action == "changeStream" {
-                    // With bells nobody needs it; see below.
-                    place.connect(&uri, MongoOptions::new()).await;
-                    return;
-                }
                 let told = place.lacking(&uri, MongoOptions::new()).await;
                 let on = match (&*on, &*action) {
                     ("", "find") => COLLECTIONS.map(|name| format!("{}.{name}", place.name)).join(", "),
@@ -241,7 +227,7 @@ async fn log_of(uri: &str, options: MongoOptions) -> String {
 }
 
 #[tokio::test]
-async fn one_who_may_not_use_bells_is_warned_and_listens_to_a_change_stream() {
+async fn one_who_may_not_use_bells_is_warned_and_polls() {
     let place = Guarded::new("bells").await;
     let options = || MongoOptions::new().database(&place.name);
     for (number, (actions, lacking)) in (0..).zip([
@@ -249,27 +235,18 @@ async fn one_who_may_not_use_bells_is_warned_and_listens_to_a_change_stream() {
         (&["convertToCapped"], "insert, convertToCapped"),
         (&[], "insert, convertToCapped"),
     ]) {
-        let user = format!("stream{number}");
+        let user = format!("deaf{number}");
         let privileges = role(&place.name).into_iter().chain(of_bells(&place.name, actions));
         let uri = place.user(&user, privileges.collect()).await;
         let (store, log) = connected_and_logged(&uri, options()).await;
-        assert_eq!(store.capabilities().hints, Some("a change stream"));
+        assert_eq!(store.capabilities().hints, None);
         let told = format!(
-            "hints come from a change stream, not from bells: the user may not {lacking} on {}.bells_00: \
+            "no hints, waiters poll every poll_interval: the user may not {lacking} on {}.bells_00: \
              docs/operations.md has the role to grant",
             place.name
         );
         assert_eq!(log.with(&["WARN"]).len(), 1, "{}", log.text());
         assert_eq!(log.with(&["WARN", &told, &format!("user={user:?}")]).len(), 1, "{}", log.text());
-        let place = Place { store, database: place.admin.database(&place.name) };
-        let fixture = place.fixture();
-        let mut hints = place.store.hints(fixture.topics("import"));
-        for _ in 0..2 {
-            assert_eq!(hints.next().await, Some(Hint::Resync));
-        }
-        let task = fixture.task("import", "orders");
-        fixture.held(&task, fixture.session(), 1).await;
-        assert_eq!(hints.next().await, Some(Hint::News(News::Lock(task))));
     }
     let app = place.user("app", documented(&place.name)).await;
     let (store, log) = connected_and_logged(&app, options()).await;
@@ -283,25 +260,6 @@ async fn one_who_may_not_use_bells_is_warned_and_listens_to_a_change_stream() {
     let uri = place.user("deaf", deaf.collect()).await;
     let log = log_of(&uri, options()).await;
     assert!(log.contains(&format!("the user may not insert on {}.bells_00", place.name)), "{log}");
-}
-
-#[tokio::test]
-async fn one_who_may_not_listen_to_anything_is_warned_and_goes_by_polls() {
-    let place = Guarded::new("deaf").await;
-    let mut privileges = role(&place.name);
-    privileges[0].insert("actions", vec!["find", "listCollections"]);
-    let deaf = place.user("deaf", privileges).await;
-    let options = MongoOptions::new().database(&place.name);
-    let (store, log) = connected_and_logged(&deaf, options).await;
-    assert_eq!(store.capabilities().hints, None);
-    let told = [
-        "no hints, waiters poll every poll_interval: no bells (the user may not insert, convertToCapped on",
-        "the user may not open a change stream, which needs find and changeStream on the whole database",
-        "user=\"deaf\"",
-    ];
-    assert_eq!(log.with(&told).len(), 1, "{}", log.text());
-    assert_eq!(log.with(&["WARN"]).len(), 1, "{}", log.text());
-    place.is_empty().await;
 }
 
 #[tokio::test]

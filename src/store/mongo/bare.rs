@@ -1,12 +1,8 @@
 //! Documents without a server, for tests that put any document in the place of any record.
 
 use bson::{Bson, Document, Timestamp};
-use mongodb::change_stream::event::ChangeStreamEvent;
 
-use super::{
-    MongoStore, bells::Bucket, change_stream, fence, fields, line, locks, options::Collections, runs,
-    schedules, sessions, take,
-};
+use super::{MongoStore, bells::Bucket, fence, fields, line, locks, runs, schedules, sessions, take};
 use crate::{
     model::{
         LockId, LockRecord, RunRecord, ScheduleId, ScheduleRecord, SessionRecord, StoreTime, Term, Waiter,
@@ -39,13 +35,6 @@ readers! {
 /// Reads the `_id` of a lock as the store does.
 pub fn read_lock_id(id: &Bson) -> Result<LockId, Refusal> {
     fields::read_lock_id(id)
-}
-
-/// Reads the hint in an event of a change stream; `None` if the driver takes it for no event.
-#[must_use]
-pub fn read_hint(event: Document) -> Option<News> {
-    let event: ChangeStreamEvent<Document> = bson::deserialize_from_document(event).ok()?;
-    Some(change_stream::read(&event, &Collections::new("")).ok()??.news)
 }
 
 /// Rings bells as the store does, of writes that were carried out at that time.

@@ -42,8 +42,6 @@ const NOT_PRIMARY_OR_SECONDARY: i32 = 13_436;
 const OUT_OF_DISK_SPACE: i32 = 14_031;
 /// An expression names a variable that the server does not know.
 pub(super) const UNDEFINED_VARIABLE: i32 = 17_276;
-/// The server is no member of a replica set.
-pub(super) const NO_CHANGE_STREAMS: i32 = 40_573;
 
 /// Returns whether the server has understood the login and refuses it: the same login fails again.
 pub(super) const fn refuses_a_login(code: i32) -> bool {

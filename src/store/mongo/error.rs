@@ -13,7 +13,7 @@ use super::{
         NOT_PRIMARY_NO_SECONDARY_OK, NOT_WRITABLE_PRIMARY, TYPE_MISMATCH, UNAUTHORIZED,
     },
     fields::LAYOUT,
-    messages,
+    messages, rights,
 };
 use crate::error::{Applied, StoreError, in_words};
 
@@ -191,6 +191,11 @@ impl CommandFailure {
     /// Returns whether somebody has to change something before it can succeed.
     pub(super) const fn is_lasting(&self) -> bool {
         !self.retryable
+    }
+
+    /// Returns whether the server can never make anything of the command.
+    pub(super) fn is_of_the_command(&self) -> bool {
+        self.cause.downcast_ref().is_some_and(rights::is_of_the_command)
     }
 
     /// Returns the code by which a server has refused the command, if it has.

@@ -1,15 +1,11 @@
 //! Hints of a store handle: who listens to what, and the sources that are open because of it.
 //!
-//! A source is a bucket of bells or, on the second rung, a change stream over everything. It is opened when
-//! somebody listens to what comes from it, is reopened by itself, and is closed when nobody does any more. It
-//! decides nothing (R12): whatever goes wrong with it slows others down.
+//! A source is a bucket of bells. It is opened when somebody listens to what comes from it, is reopened by itself, and
+//! is closed when nobody does any more. It decides nothing (R12): whatever goes wrong with it slows others down.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc, Mutex, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
@@ -26,10 +22,8 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    bells::{Bucket, Buckets, tail},
-    change_stream,
+    bells::{Ability, Bucket, Buckets, tail},
     error::{CommandFailure, is_lasting, refuses_the_client},
-    ladder::{Ladder, Rung},
     messages::message,
     options::{Collections, MongoOptions},
     prepare,
@@ -53,23 +47,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// A source that was open for so long has worked: when it ends, the next is opened soon.
 const LIVED: Duration = Duration::from_secs(10);
 
-/// Where hints come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Source {
-    /// The bells of those whose topics belong into this bucket.
-    Bucket(Bucket),
-    /// All changes of the collections.
-    Stream,
-}
-
-impl Source {
-    /// Returns whether somebody who listens to these topics hears of them there.
-    fn concerns(self, topics: &BTreeSet<Topic>) -> bool {
-        match self {
-            Self::Bucket(bucket) => topics.iter().any(|topic| Bucket::of(topic) == bucket),
-            Self::Stream => !topics.is_empty(),
-        }
-    }
+/// Returns whether somebody who listens to these topics hears of them in that bucket.
+fn concerns(bucket: Bucket, topics: &BTreeSet<Topic>) -> bool {
+    topics.iter().any(|topic| Bucket::of(topic) == bucket)
 }
 
 /// What the listeners of a handle are told. Each takes what concerns it.
@@ -77,9 +57,9 @@ impl Source {
 enum Told {
     Bell(Bell),
     /// Open anew: changes from here on are told.
-    Opened(Source),
+    Opened(Bucket),
     Failing {
-        source: Source,
+        bucket: Bucket,
         error: String,
         lasting: bool,
     },
@@ -91,8 +71,6 @@ pub(super) enum End {
     Stopped,
     /// The store has another client, or its set another primary.
     Moved,
-    /// The server has no such thing.
-    Unsupported,
     /// A collection was dropped, and its indexes with it.
     Dropped,
     Failed {
@@ -123,10 +101,8 @@ pub(super) struct Shared {
     pub(super) wait: Duration,
     /// True if what was dropped is created again.
     pub(super) create: bool,
-    ladder: Ladder,
+    hears: bool,
     listeners: broadcast::Sender<Told>,
-    /// Set when the server turned out to have no change streams: it never will while it runs.
-    without_streams: Arc<AtomicBool>,
 }
 
 impl Shared {
@@ -135,7 +111,7 @@ impl Shared {
         names: &Collections,
         buckets: Arc<Buckets>,
         unseen: &Arc<Unseen>,
-        ladder: Ladder,
+        ability: Ability,
         options: &MongoOptions,
     ) -> Self {
         Self {
@@ -145,15 +121,9 @@ impl Shared {
             unseen: Arc::clone(unseen),
             wait: options.hint_wait,
             create: options.create,
-            ladder,
+            hears: ability.hears,
             listeners: broadcast::Sender::new(HINTS_KEPT),
-            without_streams: Arc::default(),
         }
-    }
-
-    /// Tells those whom the source concerns that it is open: changes from here on are told.
-    pub(super) fn tell_opened(&self, source: Source) {
-        self.tell(Told::Opened(source));
     }
 
     pub(super) fn tell_bell(&self, bell: Bell) {
@@ -180,7 +150,7 @@ impl Shared {
         End::Failed { error: failure.into_words(), lasting }
     }
 
-    async fn run(self, source: Source, mut wanted: watch::Receiver<Wanted>, stop: CancellationToken) {
+    async fn run(self, bucket: Bucket, mut wanted: watch::Receiver<Wanted>, stop: CancellationToken) {
         let clock = SystemClock::new();
         let mut pause = FIRST_PAUSE;
         let mut moves = self.connection.moves();
@@ -195,14 +165,12 @@ impl Shared {
             let mut opened = None;
             let note = |shared: &Self| {
                 opened.get_or_insert_with(|| clock.now());
-                shared.tell_opened(source);
+                shared.tell(Told::Opened(bucket));
             };
-            let end = match source {
-                _ if lost => End::Dropped,
-                Source::Bucket(bucket) => {
-                    tail::follow(&self, bucket, &mut wanted, &mut moves, &stop, note).await
-                }
-                Source::Stream => change_stream::follow(&self, &mut wanted, &mut moves, &stop, note).await,
+            let end = if lost {
+                End::Dropped
+            } else {
+                tail::follow(&self, bucket, &mut wanted, &mut moves, &stop, note).await
             };
             // One that fails as soon as it is open is not opened again and again: whoever waits looks each
             // time.
@@ -215,18 +183,10 @@ impl Shared {
                     pause = FIRST_PAUSE;
                     continue;
                 }
-                End::Unsupported => {
-                    self.without_streams.store(true, Ordering::Relaxed);
-                    words::warn!(
-                        "the server has no change streams (it is not a member of a replica set): \
-                         waiters poll every poll_interval"
-                    );
-                    return;
-                }
                 End::Dropped => lost = true,
                 End::Failed { error, lasting } => {
                     words::debug!(error, "a source of hints ended, reopening it");
-                    self.tell(Told::Failing { source, error, lasting });
+                    self.tell(Told::Failing { bucket, error, lasting });
                 }
             }
             // The next one may take a while: until it is open, whoever waits goes by its own pace.
@@ -260,7 +220,7 @@ struct State {
     /// Topics of each listener, by its number.
     listeners: BTreeMap<u64, BTreeSet<Topic>>,
     next: u64,
-    sources: BTreeMap<Source, Running>,
+    sources: BTreeMap<Bucket, Running>,
     /// Those that run, and those that are about to end.
     tasks: Vec<JoinHandle<()>>,
 }
@@ -303,7 +263,8 @@ impl Hints {
     }
 
     /// Sets the topics of a listener; it listens to nothing from the beginning, and when there are none any more.
-    fn set(&self, listener: u64, topics: BTreeSet<Topic>) {
+    /// Returns whether all of them can be heard of.
+    fn set(&self, listener: u64, topics: BTreeSet<Topic>) -> bool {
         let mut state = locked(&self.state);
         let before = state.listeners.remove(&listener).unwrap_or_default();
         let added: BTreeSet<_> = topics.difference(&before).cloned().collect();
@@ -311,10 +272,12 @@ impl Hints {
             state.listeners.insert(listener, topics);
         }
         let wanted = self.sources(&state);
-        state.sources.retain(|source, _| wanted.contains_key(source));
-        for (source, topics) in wanted {
-            let has_more = source.concerns(&added);
-            let heard = state.sources.get(&source).is_some_and(|running| {
+        let mut heard_of = state.listeners.get(&listener).into_iter().flatten();
+        let all_heard = heard_of.all(|topic| wanted.contains_key(&Bucket::of(topic)));
+        state.sources.retain(|bucket, _| wanted.contains_key(bucket));
+        for (bucket, topics) in wanted {
+            let has_more = concerns(bucket, &added);
+            let heard = state.sources.get(&bucket).is_some_and(|running| {
                 running.wanted.send_if_modified(|wanted| {
                     wanted.topics.clone_from(&topics);
                     wanted.additions += u64::from(has_more);
@@ -324,45 +287,33 @@ impl Hints {
                 !running.wanted.is_closed()
             });
             if !heard {
-                let running = self.begin(&mut state, source, topics);
-                state.sources.insert(source, running);
+                let running = self.begin(&mut state, bucket, topics);
+                state.sources.insert(bucket, running);
             }
         }
+        all_heard
     }
 
-    fn begin(&self, state: &mut State, source: Source, topics: BTreeSet<Topic>) -> Running {
+    fn begin(&self, state: &mut State, bucket: Bucket, topics: BTreeSet<Topic>) -> Running {
         let stop = self.stop.child_token();
         let (wanted, listens) = watch::channel(Wanted { topics, additions: 0 });
-        let task = self.shared.clone().run(source, listens, stop.clone());
+        let task = self.shared.clone().run(bucket, listens, stop.clone());
         state.tasks.retain(|task| !task.is_finished());
         state.tasks.push(self.shared.connection.spawn(task));
         Running { wanted, _stop: stop.drop_guard() }
     }
 
     /// The sources that are to be open, and the topics that are listened to in each.
-    fn sources(&self, state: &State) -> BTreeMap<Source, BTreeSet<Topic>> {
+    fn sources(&self, state: &State) -> BTreeMap<Bucket, BTreeSet<Topic>> {
         let mut buckets: BTreeMap<_, BTreeSet<Topic>> = BTreeMap::new();
-        if self.stop.is_cancelled() {
+        if self.stop.is_cancelled() || !self.shared.hears {
             return buckets;
         }
         for topic in state.listeners.values().flatten() {
-            buckets.entry(Source::Bucket(Bucket::of(topic))).or_default().insert(topic.clone());
+            buckets.entry(Bucket::of(topic)).or_default().insert(topic.clone());
         }
-        let has_streams =
-            self.shared.ladder.has_streams && !self.shared.without_streams.load(Ordering::Relaxed);
-        let all = || {
-            let topics = state.listeners.values().flatten().cloned().collect();
-            BTreeMap::from([(Source::Stream, topics)])
-        };
-        let most = self.shared.connection.current().streams;
-        match self.shared.ladder.rung {
-            _ if buckets.is_empty() => buckets,
-            Rung::Bells if buckets.len() <= most => buckets,
-            // There are no connections for so many.
-            Rung::Bells | Rung::Stream if has_streams => all(),
-            Rung::Bells => buckets.into_iter().take(most).collect(),
-            Rung::Stream | Rung::Nothing => BTreeMap::new(),
-        }
+        // There are no connections for more: whoever listens elsewhere looks from time to time.
+        buckets.into_iter().take(self.shared.connection.current().streams).collect()
     }
 }
 
@@ -414,8 +365,8 @@ impl Listener {
             };
             match told {
                 Ok(Told::Bell(bell)) if bell.concerns(&self.known) => return Some(Hint::News(bell.news)),
-                Ok(Told::Opened(source)) if source.concerns(&self.known) => return Some(Hint::Resync),
-                Ok(Told::Failing { source, error, lasting }) if source.concerns(&self.known) => {
+                Ok(Told::Opened(bucket)) if concerns(bucket, &self.known) => return Some(Hint::Resync),
+                Ok(Told::Failing { bucket, error, lasting }) if concerns(bucket, &self.known) => {
                     return Some(Hint::Failing { error, lasting });
                 }
                 Ok(_) => {}
@@ -432,8 +383,8 @@ impl Listener {
         let has_more = !topics.is_subset(&self.known);
         self.known.clone_from(&topics);
         let Some(hints) = self.hints.upgrade() else { return false };
-        hints.set(self.number, topics);
-        has_more && hints.shared.ladder.rung == Rung::Nothing
+        let all_heard = hints.set(self.number, topics);
+        has_more && !all_heard
     }
 }
 

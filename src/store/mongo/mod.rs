@@ -1,6 +1,6 @@
 //! The store for the fleet: a MongoDB replica set of 6.0 or later.
 //!
-//! Works on a standalone server too, without hints. On a sharded cluster every filter names the
+//! Works on a standalone server too. On a sharded cluster every filter names the
 //! `_id`, which is what sharding needs; that was not tested.
 //!
 //! The driver is re-exported as [`mongodb`](driver) so that a program that passes its own client, or
@@ -12,7 +12,6 @@ mod aside;
 pub mod bare;
 mod batch;
 mod bells;
-mod change_stream;
 mod codes;
 mod command;
 mod connect;
@@ -21,7 +20,6 @@ mod fence;
 mod fields;
 mod hints;
 mod indexes;
-mod ladder;
 mod line;
 mod locks;
 mod marks;
@@ -62,12 +60,11 @@ pub use options::MongoOptions;
 pub use stamp::Stamp;
 
 use self::{
-    bells::{Buckets, Ringer},
+    bells::{Ability, Buckets, Ringer},
     command::{run, within},
     connect::{CLOSING, FIRST_ANSWER, OwnClient, Uri},
     error::{CommandFailure, CommandResult},
     hints::{Hints, Shared},
-    ladder::Ladder,
     marks::Marks,
     options::{Collections, check_name},
     renewal::{Connection, Current},
@@ -111,7 +108,7 @@ struct Inner {
     beats: Option<MongoStore>,
     names: Collections,
     hints: Arc<Hints>,
-    ladder: Ladder,
+    ability: Ability,
     buckets: Arc<Buckets>,
     ringer: Arc<Ringer>,
     unseen: Arc<Unseen>,
@@ -120,14 +117,14 @@ struct Inner {
 }
 
 impl Inner {
-    fn new(current: Current, options: MongoOptions, (ladder, buckets): Prepared, marks: Arc<Marks>) -> Self {
+    fn new(current: Current, options: MongoOptions, (ability, buckets): Prepared, marks: Arc<Marks>) -> Self {
         let (names, stop) = (Collections::new(&options.prefix), CancellationToken::new());
         let connection = Arc::new(Connection::new(current, options.clone(), marks.clone(), stop.clone()));
         let ringer = Arc::new(Ringer::new(Arc::clone(&connection), Arc::clone(&buckets)));
         let unseen: Arc<Unseen> = Arc::default();
-        let shared = Shared::new(&connection, &names, Arc::clone(&buckets), &unseen, ladder, &options);
+        let shared = Shared::new(&connection, &names, Arc::clone(&buckets), &unseen, ability, &options);
         let hints = Arc::new(Hints::new(shared, stop));
-        Self { connection, beats: None, names, hints, ladder, buckets, ringer, unseen, marks, options }
+        Self { connection, beats: None, names, hints, ability, buckets, ringer, unseen, marks, options }
     }
 }
 
@@ -222,13 +219,13 @@ impl MongoStore {
         name: String,
         options: MongoOptions,
     ) -> CommandResult<Inner> {
-        let Inner { ladder, buckets, marks, .. } = &*self.inner;
+        let Inner { ability, buckets, marks, .. } = &*self.inner;
         let made = uri.client(&options).await.map_err(CommandFailure::not_connected)?;
         // The string was read before, and so was the database's name.
         let made = OwnClient { database: name, ..made };
         // Finds the server and opens a connection now, so that no beat has to.
         run(&made.client.database(&made.database), doc! { "ping": 1 }).await?;
-        let prepared = (*ladder, Arc::clone(buckets));
+        let prepared = (*ability, Arc::clone(buckets));
         let made = Inner::new(Current::own(made, uri), options, prepared, Arc::clone(marks));
         // Its runtime may end with its last write, and the bell of that be lost.
         Ok(Inner { ringer: Arc::clone(&self.inner.ringer), ..made })
@@ -251,15 +248,15 @@ impl MongoStore {
     }
 }
 
-/// How hints come, and what is known of the bells.
-type Prepared = (Ladder, Arc<Buckets>);
+/// What the store can do with bells, and what is known of them.
+type Prepared = (Ability, Arc<Buckets>);
 
 /// Looks at the database, and creates what is missing in it.
 async fn prepared(database: &Database, options: &MongoOptions) -> Result<Prepared, ConnectError> {
     let names = Collections::new(&options.prefix);
     let (looked, at) = (database.clone(), names.clone());
     let look = async move { prepare::look(&looked, &at).await };
-    let server = within(FIRST_ANSWER, "connect", look).await??;
+    let is_mongos = within(FIRST_ANSWER, "connect", look).await??;
     if options.create {
         let created = database.clone();
         let create = async move {
@@ -273,11 +270,11 @@ async fn prepared(database: &Database, options: &MongoOptions) -> Result<Prepare
         within(FIRST_ANSWER, "create collections and indexes", create).await??;
     }
     let (database, buckets) = (database.clone(), Arc::new(Buckets::new(database.name(), options)));
-    let choose = async move {
-        let ladder = ladder::choose(&database, &buckets, server).await?;
-        Ok((ladder, buckets))
+    let tried = async move {
+        let ability = Box::pin(bells::try_out(&database, &buckets, is_mongos)).await?;
+        Ok((ability, buckets))
     };
-    Ok(within(FIRST_ANSWER, "try out bells", choose).await?)
+    Ok(within(FIRST_ANSWER, "try out bells", tried).await?)
 }
 
 /// One method of the contract: what it is called in errors, the module that carries it out, and whether it may ring bells.
@@ -297,7 +294,7 @@ macro_rules! carried_out {
 
 impl Store for MongoStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(error::STORE, Reach::Fleet, self.inner.ladder.name())
+        Capabilities::new(error::STORE, Reach::Fleet, self.inner.ability.hears.then_some("bells"))
     }
 
     store_methods! { carried_out:

@@ -22,20 +22,12 @@ use crate::words;
 /// Server 6.0, by the version of its wire protocol.
 const OLDEST_WIRE: i32 = 17;
 
-/// The sort of server that was found.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Server {
-    /// It is a router of a sharded cluster.
-    pub(super) is_mongos: bool,
-    /// It has change streams.
-    pub(super) has_streams: bool,
-}
-
-/// Refuses what would break a promise, and warns of what may.
+/// Refuses what would break a promise, and warns of what may. Answers whether the server is a router of a sharded
+/// cluster.
 pub(super) async fn look(
     database: &Database,
     names: &Collections,
-) -> CommandResult<Result<Server, ConnectError>> {
+) -> CommandResult<Result<bool, ConnectError>> {
     let hello = run(database, doc! { "hello": 1 }).await?;
     if hello.get_i32("maxWireVersion").unwrap_or_default() < OLDEST_WIRE {
         let info = run(database, doc! { "buildInfo": 1 }).await?;
@@ -43,8 +35,7 @@ pub(super) async fn look(
         return Ok(Err(ConnectError::TooOld { version }));
     }
     let is_mongos = hello.get_str("msg").ok() == Some("isdbgrid");
-    let has_streams = is_mongos || hello.contains_key("setName");
-    if !has_streams {
+    if !is_mongos && !hello.contains_key("setName") {
         words::warn!("the server is not a member of a replica set: its locks are lost if its disk is");
     }
     warn_of_few_voters(database, &hello);
@@ -76,7 +67,7 @@ pub(super) async fn look(
             }
         }
     }
-    Ok(Ok(Server { is_mongos, has_streams }))
+    Ok(Ok(is_mongos))
 }
 
 /// The layout of the collection's first record, if an earlier version of tenure wrote it.

@@ -377,13 +377,6 @@ impl Moves {
         current
     }
 
-    /// Waits until there is another client.
-    pub(super) async fn renewed(&mut self) {
-        if self.clients.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
-
     /// Waits until there is another client, or another primary. What was open on the former one may stay open, and
     /// tells nothing any more.
     pub(super) async fn moved(&mut self) {

@@ -135,25 +135,6 @@ async fn is_refused(question: &Document, database: &Database) -> CommandResult<b
     }
 }
 
-/// Asks whether this user may open a change stream.
-pub(super) async fn may_listen(database: &Database) -> CommandResult<bool> {
-    let stream = doc! { "aggregate": 1, "pipeline": [{ "$changeStream": {} }], "cursor": { "batchSize": 0 } };
-    let reply = match database.run_command(stream).await {
-        Ok(reply) => reply,
-        Err(error) => {
-            return match &*error.kind {
-                ErrorKind::Command(command) => Ok(command.code != UNAUTHORIZED),
-                _ => Err(error.into()),
-            };
-        }
-    };
-    if let Ok(cursor) = reply.get_document("cursor").and_then(|cursor| cursor.get_i64("id")) {
-        // The server would keep it for ten minutes. If this fails, it does.
-        let _ = database.run_command(doc! { "killCursors": "$cmd.aggregate", "cursors": [cursor] }).await;
-    }
-    Ok(true)
-}
-
 /// `insert, update on shop.waiters; remove on shop.locks, shop.runs`: collections that lack the same together.
 pub(super) fn in_words<'a>(lacking: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut places: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -205,7 +186,7 @@ pub(super) async fn try_out(
 
 /// Returns whether the server can never make anything of a command: it does not know the command, its syntax,
 /// or an option. Every other error comes from the server's state, or from the user.
-fn is_of_the_command(error: &DriverError) -> bool {
+pub(super) fn is_of_the_command(error: &DriverError) -> bool {
     let of_the_command = |code| {
         matches!(
             code,

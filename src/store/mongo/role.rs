@@ -9,7 +9,7 @@ pub(super) fn script(database: &str, names: &Collections, prefix: &str, bells_in
     let mut script = format!(
         "db.getSiblingDB({database:?}).createRole({{\n  \"role\": \"tenure\",\n  \"privileges\": [\n"
     );
-    privilege(&mut script, database, "", &["find", "changeStream", "listCollections"], false);
+    privilege(&mut script, database, "", &["find", "listCollections"], false);
     for name in [&names.sessions, &names.locks, &names.waiters, &names.fences] {
         let actions = ["insert", "update", "remove", "createIndex", "listIndexes"];
         privilege(&mut script, database, name, &actions, false);

@@ -10,7 +10,7 @@ use std::fmt::Debug;
 use tenure::{
     model::{LockRecord, SessionRecord, StoreTime},
     store::{
-        Instruction, News, Refusal,
+        Refusal,
         mongo::{
             bare,
             driver::bson::{Bson, Document, doc},
@@ -34,7 +34,6 @@ pub(crate) fn documents(bytes: &[u8]) -> bool {
 }
 
 fn in_every_place(document: &Document) -> bool {
-    hint(document);
     let known = [
         faithful(document, bare::read_lock, |lock: &LockRecord| written::lock(lock)),
         faithful(document, bare::read_session, |session: &SessionRecord| written::session(session)),
@@ -123,42 +122,5 @@ fn without(field: &str) -> Option<Bson> {
         "last" => Some(Bson::Boolean(false)),
         "buckets" | "trial" | "until" => Some(Bson::Null),
         _ => None,
-    }
-}
-
-/// The document as it comes in an event: what is heard of a grant, the document says.
-fn hint(document: &Document) {
-    let id = document.get("_id").cloned().unwrap_or(Bson::Null);
-    for (collection, kind) in [
-        ("locks", "insert"),
-        ("locks", "update"),
-        ("waiters", "insert"),
-        ("sessions", "update"),
-        ("runs", "insert"),
-        ("runs", "update"),
-    ] {
-        let mut event = doc! {
-            "_id": { "_data": "00" },
-            "operationType": kind,
-            "ns": { "db": "tenure", "coll": collection },
-            "documentKey": { "_id": id.clone() },
-        };
-        if kind == "insert" {
-            event.insert("fullDocument", document.clone());
-        } else {
-            event
-                .insert("updateDescription", doc! { "updatedFields": document.clone(), "removedFields": [] });
-        }
-        let heard = bare::read_hint(event);
-        match heard {
-            Some(News::Schedule(schedule)) => {
-                let (own, _) = bare::instruct(&schedule, &Instruction::Resume);
-                assert_eq!(own.get("_id"), Some(&id), "{schedule} {id}");
-            }
-            Some(News::Lock(lock) | News::Handed(lock) | News::Revoked(lock)) => {
-                assert!(same(&id, &Bson::Document(written::lock_id(&lock))), "{lock} {id}");
-            }
-            _ => {}
-        }
     }
 }

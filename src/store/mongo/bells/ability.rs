@@ -1,85 +1,58 @@
-//! The ladder of hints: bells; where there can be none a change stream; and where there is neither, nothing.
+//! Whether bells can be rung and heard, as a store finds it when it is prepared. Where they cannot, whoever waits
+//! polls.
 
 use mongodb::Database;
 
-use super::{
-    bells::{Bucket, Buckets, tail},
-    error::CommandResult,
-    prepare::Server,
-    rights::{self, User},
+use super::{Bucket, Buckets, tail};
+use crate::{
+    store::mongo::{
+        error::CommandResult,
+        rights::{self, User},
+    },
+    words,
 };
-use crate::words;
 
-/// How hints come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rung {
-    Bells,
-    Stream,
-    Nothing,
+/// What a store can do with bells.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::store::mongo) struct Ability {
+    pub(in crate::store::mongo) hears: bool,
+    /// Others may hear them, also if this store does not.
+    pub(in crate::store::mongo) rings: bool,
 }
 
-/// What a store found when it was prepared.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ladder {
-    pub(super) rung: Rung,
-    /// True if a change stream can be opened.
-    pub(super) has_streams: bool,
-    /// True if bells are rung: others may listen to them, also if this store does not.
-    pub(super) rings: bool,
-}
-
-impl Ladder {
-    /// The name of the rung, for messages.
-    pub(super) const fn name(self) -> Option<&'static str> {
-        match self.rung {
-            Rung::Bells => Some("bells"),
-            Rung::Stream => Some("a change stream"),
-            Rung::Nothing => None,
-        }
+/// Tries out both, and warns of what somebody has to change.
+pub(in crate::store::mongo) async fn try_out(
+    database: &Database,
+    buckets: &Buckets,
+    is_mongos: bool,
+) -> CommandResult<Ability> {
+    if is_mongos {
+        words::warn!("no hints, waiters poll every poll_interval: there are no bells behind a mongos");
+        return Ok(Ability::default());
     }
-}
-
-/// Chooses a rung, and warns of a lower one.
-pub(super) async fn choose(database: &Database, buckets: &Buckets, server: Server) -> CommandResult<Ladder> {
-    let (heard, rung) = if server.is_mongos {
-        (Err("there are none behind a mongos".to_owned()), false)
-    } else {
-        let heard = match tried(buckets.look_around(database).await)? {
-            Ok(()) => tried(tail::try_out(buckets, database).await)?,
-            Err(problem) => Err(problem),
+    let heard = match lasts(buckets.look_around(database).await)? {
+        None => lasts(tail::try_out(buckets, database).await)?,
+        problem => problem,
+    };
+    let rung = lasts(buckets.try_insert(&buckets.database(database), Bucket::FIRST).await)?;
+    let ability = Ability { hears: heard.is_none() && rung.is_none(), rings: rung.is_none() };
+    if let Some(problem) = heard.or(rung) {
+        let user = match rights::user(database).await {
+            User::Named(user) => Some(user),
+            User::Nobody | User::Unknown => None,
         };
-        let bells = buckets.database(database);
-        let rung = tried(buckets.try_insert(&bells, Bucket::FIRST).await)?;
-        let rings = rung.is_ok();
-        (heard.and(rung), rings)
-    };
-    let Err(no_bells) = heard else {
-        return Ok(Ladder { rung: Rung::Bells, has_streams: server.has_streams, rings: true });
-    };
-    let user = match rights::user(database).await {
-        User::Named(user) => Some(user),
-        User::Nobody | User::Unknown => None,
-    };
-    let user = user.as_deref();
-    let no_streams = if !server.has_streams {
-        Some("there are no change streams without a replica set")
-    } else if rights::may_listen(database).await? {
-        None
-    } else {
-        Some("the user may not open a change stream, which needs find and changeStream on the whole database")
-    };
-    let Some(no_streams) = no_streams else {
-        words::warn!(user, "hints come from a change stream, not from bells: {no_bells}");
-        return Ok(Ladder { rung: Rung::Stream, has_streams: true, rings: rung });
-    };
-    words::warn!(user, "no hints, waiters poll every poll_interval: no bells ({no_bells}); {no_streams}");
-    Ok(Ladder { rung: Rung::Nothing, has_streams: false, rings: rung })
+        let user = user.as_deref();
+        words::warn!(user, "no hints, waiters poll every poll_interval: {problem}");
+    }
+    Ok(ability)
 }
 
-/// Why something does not work, if the server says so or refuses it. Whatever else goes wrong says nothing of it.
-fn tried(outcome: CommandResult<()>) -> CommandResult<Result<(), String>> {
+/// Why something cannot be done before somebody has changed something. Any other error of the server says nothing of
+/// that: it passes, and what failed is tried again when it is needed.
+fn lasts(outcome: CommandResult<()>) -> CommandResult<Option<String>> {
     match outcome {
-        Err(failure) if failure.code().is_some() || failure.is_lasting() => Ok(Err(failure.into_words())),
-        other => Ok(Ok(other?)),
+        Err(failure) if failure.is_lasting() || failure.is_of_the_command() => Ok(Some(failure.into_words())),
+        Err(failure) if failure.code().is_none() => Err(failure),
+        Ok(()) | Err(_) => Ok(None),
     }
 }

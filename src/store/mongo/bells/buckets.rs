@@ -3,7 +3,15 @@
 //! They are capped, so that they can be tailed and need no purge, and are made by whoever first needs one. An empty one
 //! cannot be tailed: its cursor ends at once. So each begins with a *seed*, which concerns nobody.
 
-use std::{collections::BTreeMap, fmt, fmt::Write as _, sync::Mutex};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    fmt::Write as _,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use bson::{Bson, Document, doc, oid::ObjectId};
 use mongodb::{
@@ -74,6 +82,9 @@ pub(in crate::store::mongo) struct Buckets {
     /// Collections that are known to be there and capped, by the server's own ids of them. An `insert` names that, for
     /// otherwise it would create a collection that is not capped where there is none.
     known: Mutex<BTreeMap<Bucket, Bson>>,
+    /// The server takes no ids of collections in commands, as with featureCompatibilityVersion 5.0: bells may then be
+    /// written into a fresh collection that is not capped, which is noticed when it is tailed, and mended.
+    takes_no_ids: AtomicBool,
     is_local: bool,
 }
 
@@ -82,7 +93,13 @@ impl Buckets {
     pub(in crate::store::mongo) fn new(database: &str, options: &MongoOptions) -> Self {
         let is_local = options.bells_in_local;
         let prefix = if is_local { format!("{database}.{}", options.prefix) } else { options.prefix.clone() };
-        Self { prefix, create: options.create, known: Mutex::default(), is_local }
+        Self {
+            prefix,
+            create: options.create,
+            known: Mutex::default(),
+            takes_no_ids: AtomicBool::new(false),
+            is_local,
+        }
     }
 
     /// The database that they are in, over the client of the store's own.
@@ -132,10 +149,11 @@ impl Buckets {
                 }
                 Some(Found { uuid, is_capped: false }) => {
                     words::warn!(collection = name, "not a capped collection, creating it anew");
-                    let drop = doc! { "drop": &name, "collectionUUID": uuid, "writeConcern": { "w": 1 } };
-                    unless(&[codes::NAMESPACE_NOT_FOUND, COLLECTION_UUID_MISMATCH], database, drop).await?;
+                    let drop = doc! { "drop": &name, "writeConcern": { "w": 1 } };
+                    let dropped = self.run_on(database, uuid, drop).await;
+                    unless(&[codes::NAMESPACE_NOT_FOUND, COLLECTION_UUID_MISMATCH], dropped)?;
                 }
-                None => unless(&[NAMESPACE_EXISTS], database, create(&name)).await?,
+                None => unless(&[NAMESPACE_EXISTS], allowed(database, create(&name)).await)?,
             }
         }
         Err(CommandFailure::unknown(format!("the collection {name} is dropped again and again")))
@@ -145,7 +163,12 @@ impl Buckets {
     pub(super) async fn seed(&self, database: &Database, bucket: Bucket) -> CommandResult<()> {
         // It is empty, gone, or not what it was.
         self.forget(bucket);
-        match self.insert(database, bucket, vec![seed()]).await? {
+        let inserted = self.insert(database, bucket, vec![seed()]).await;
+        if inserted.is_err() {
+            // It may be there, and is empty all the same.
+            self.forget(bucket);
+        }
+        match inserted? {
             Inserted::All => Ok(()),
             Inserted::ElseWhere => Err(CommandFailure::unknown(format!(
                 "the collection {} was dropped again",
@@ -162,10 +185,9 @@ impl Buckets {
         documents: Vec<Document>,
     ) -> CommandResult<Inserted> {
         let uuid = self.ready(database, bucket).await?;
-        let reply = allowed(database, insert(&self.name(bucket), uuid, documents)).await?;
+        let reply = self.write(database, bucket, uuid, documents).await?;
         // Those that fail do so for the same reason: the documents are tenure's own.
-        let error = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()?.as_document());
-        match error {
+        match write_error(&reply) {
             None => Ok(Inserted::All),
             Some(error) if error.get_i32("code").is_ok_and(|code| code == COLLECTION_UUID_MISMATCH) => {
                 self.forget(bucket);
@@ -183,7 +205,36 @@ impl Buckets {
     ) -> CommandResult<()> {
         let uuid = self.ready(database, bucket).await?;
         let document = doc! { "_id": ["tenure asks what it may do"] };
-        allowed(database, insert(&self.name(bucket), uuid, vec![document])).await.map(drop)
+        self.write(database, bucket, uuid, vec![document]).await.map(drop)
+    }
+
+    async fn write(
+        &self,
+        database: &Database,
+        bucket: Bucket,
+        uuid: Bson,
+        documents: Vec<Document>,
+    ) -> CommandResult<Document> {
+        self.run_on(database, uuid, insert(&self.name(bucket), documents)).await
+    }
+
+    /// Runs a command with the id of its collection, or without it where the server takes none.
+    async fn run_on(&self, database: &Database, uuid: Bson, command: Document) -> CommandResult<Document> {
+        if !self.takes_no_ids.load(Ordering::Relaxed) {
+            let mut on_this = command.clone();
+            on_this.insert("collectionUUID", uuid);
+            let answer = allowed(database, on_this).await;
+            let refused = match &answer {
+                Ok(reply) => write_error(reply).and_then(|error| error.get_i32("code").ok()),
+                Err(failure) => failure.code(),
+            };
+            if refused != Some(codes::INVALID_OPTIONS) {
+                return answer;
+            }
+        }
+        let answer = allowed(database, command).await;
+        self.takes_no_ids.store(answer.is_ok(), Ordering::Relaxed);
+        answer
     }
 
     /// The lines of a script for the server's shell that create all of them. The shell knows the store's own database
@@ -255,24 +306,28 @@ fn create(name: &str) -> Document {
     }
 }
 
-fn insert(name: &str, uuid: Bson, documents: Vec<Document>) -> Document {
+fn insert(name: &str, documents: Vec<Document>) -> Document {
     doc! {
         "insert": name,
         "documents": documents,
         "ordered": false,
-        "collectionUUID": uuid,
         "writeConcern": { "w": 1 },
         "maxTimeMS": LIMIT_MS,
     }
+}
+
+/// The first error of a write's statements, if the server has carried out the command.
+fn write_error(reply: &Document) -> Option<&Document> {
+    reply.get_array("writeErrors").ok()?.first()?.as_document()
 }
 
 fn seed() -> Document {
     doc! { "_id": ObjectId::new(), "seed": true }
 }
 
-/// Runs a command that may find its work done, which the server says by one of these codes.
-async fn unless(done: &[i32], database: &Database, command: Document) -> CommandResult<()> {
-    match allowed(database, command).await {
+/// The outcome of a command that may have found its work done, which the server says by one of these codes.
+fn unless(done: &[i32], outcome: CommandResult<Document>) -> CommandResult<()> {
+    match outcome {
         Err(failure) if failure.code().is_some_and(|code| done.contains(&code)) => Ok(()),
         other => other.map(drop),
     }
