@@ -503,11 +503,11 @@ async fn bells_go_on_while_the_compatibility_version_is_an_older_one() {
     let topics = three_topics(&living.fixture());
     let mut ear = Ear::open(&living.store, &topics[0]).await;
     ear.hears_again(&living.store, &topics[0]).await;
-    for version in ["5.0", "6.0", "5.0"] {
+    for (number, version) in ["5.0", "6.0", "5.0"].into_iter().enumerate() {
         set(version).await;
         ear.hears_again(&living.store, &topics[0]).await;
         let (fresh, log) =
-            connected_and_logged(deployment.uri(), short().database(format!("at-{version}"))).await;
+            connected_and_logged(deployment.uri(), short().database(format!("fresh{number}"))).await;
         assert_eq!(fresh.capabilities().hints, Some("bells"), "{}", log.text());
         for topic in &topics {
             Ear::open(&fresh, topic).await.hears_again(&fresh, topic).await;
