@@ -75,7 +75,7 @@ impl Instance {
         }
     }
 
-    /// It holds something, and its program's runtime runs no task.
+    /// Returns whether it holds something while its program's runtime runs no task.
     #[must_use]
     pub const fn is_stalled(&self) -> bool {
         self.record.stalled_since.is_some()

@@ -368,6 +368,11 @@ impl Fleet {
         held.into_iter().max_by_key(|(_, keys)| keys.len())
     }
 
+    /// The same, when somebody has worked within that time.
+    pub(crate) async fn until_busiest(&self, recent: Duration) -> (usize, Vec<usize>) {
+        until("somebody works", async || self.busiest(now() - recent).ok_or("nobody")).await
+    }
+
     /// Last poll of a key: when, by whom, under which term.
     pub(crate) fn last_poll(&self, key: usize) -> Option<(Moment, Life, Term)> {
         self.hearing.ears().polled.get(&key).copied()
@@ -445,20 +450,32 @@ impl Fleet {
     /// # Errors
     /// The locks that are missing when it takes too long.
     pub(crate) async fn converges(&self, since: Moment) -> Result<Duration, Vec<usize>> {
+        self.none_is_missing(since, async |_| self.not_held(since).await).await
+    }
+
+    /// Looks until no lock is missing any more. A look is told those that were, and answers nothing if the store does
+    /// not.
+    async fn none_is_missing(
+        &self,
+        since: Moment,
+        look: impl AsyncFn(&[usize]) -> Option<Vec<usize>>,
+    ) -> Result<Duration, Vec<usize>> {
         let mut missing: Vec<_> = self.plan.locks().collect();
         let wait = async {
             while !missing.is_empty() {
                 sleep(PACE).await;
-                missing = self.not_held(since).await.unwrap_or_else(|| missing.clone());
+                if let Some(left) = look(&missing).await {
+                    missing = left;
+                }
             }
         };
         let waited = timeout(LIMIT, wait).await;
         waited.map(|()| now().since(since)).map_err(|_| missing)
     }
 
-    /// Returns whether a key is held now: by a member that works under it since then, or by one of which parts
+    /// Keys of these that are not held now, by a member that works since then, or by one of which parts
     /// misbehave, and which need not get to work. Nothing, if the store does not answer.
-    pub(crate) async fn are_held(&self, keys: &[usize], since: Moment) -> Option<Vec<usize>> {
+    async fn not_held_by_any(&self, keys: &[usize], since: Moment) -> Option<Vec<usize>> {
         let locks = self.record.locks().await?;
         let is_ill = |session: SessionId| {
             let ears = self.hearing.ears();
@@ -470,7 +487,7 @@ impl Fleet {
             let is_worked = || self.last_poll(*key).is_some_and(|(at, ..)| at > since);
             (lock.is_held && (lock.session.is_some_and(is_ill) || is_worked())) || lock.rests
         };
-        Some(keys.iter().copied().filter(is_held).collect())
+        Some(keys.iter().copied().filter(|key| !is_held(key)).collect())
     }
 
     /// Waits until every key was held after that moment, each at some time. Answers how long that took.
@@ -478,16 +495,7 @@ impl Fleet {
     /// # Errors
     /// The locks that are missing when it takes too long.
     pub(crate) async fn holds_all(&self, since: Moment) -> Result<Duration, Vec<usize>> {
-        let mut missing: Vec<_> = self.plan.locks().collect();
-        let wait = async {
-            while !missing.is_empty() {
-                sleep(PACE).await;
-                let held = self.are_held(&missing, since).await.unwrap_or_default();
-                missing.retain(|key| !held.contains(key));
-            }
-        };
-        let waited = timeout(LIMIT, wait).await;
-        waited.map(|()| now().since(since)).map_err(|_| missing)
+        self.none_is_missing(since, async |missing| self.not_held_by_any(missing, since).await).await
     }
 
     /// Ends the work of threads under guards, and waits until none of their keys is held or waited for.

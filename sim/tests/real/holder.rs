@@ -173,7 +173,7 @@ fn holds() {
     runtime.block_on(live(order, illness, told));
 }
 
-/// What looks at the program has a runtime that nothing is wrong with.
+/// The runtime of the part that looks at the program: nothing is wrong with it.
 static LOOKING: OnceLock<Handle> = OnceLock::new();
 
 fn looking() -> &'static Handle {
@@ -245,12 +245,10 @@ async fn start(
         (Arc::new(SqliteStore::open(file).unwrap()), None)
     } else {
         // Its handle for fences is the program's own: a handler that blocks may block its runtime.
-        let (order, illness) = (order.clone(), illness.clone());
         let clients = illness.clients(&Handle::current());
-        let uri = order.uri.clone();
-        let database = order.database.clone();
-        let store = clients.spawn(async move { connect(&order, &illness).await }).await.unwrap();
-        (Arc::new(store.clone()), Some((store, Resource::connect(&uri, &database).await)))
+        let (of_store, its) = (order.clone(), illness.clone());
+        let store = clients.spawn(async move { connect(&of_store, &its).await }).await.unwrap();
+        (Arc::new(store.clone()), Some((store, Resource::connect(&order.uri, &order.database).await)))
     };
     let clock = Arc::new(Looked::default());
     let wire = Wire::new(store, Arc::new(Pen), clock.clone());
@@ -279,7 +277,7 @@ async fn start(
     for key in 0..order.keys {
         let tag = format!("{life}-{key}");
         let dice = dice.split(key as u64);
-        if order.with_guards && key % 3 == 2 {
+        if order.with_guards && is_guarded(key) {
             let (elect, idle) = (elect.clone(), idle.clone());
             std::thread::spawn(move || guards(&elect, key, &tag, dice, &idle));
             continue;
@@ -311,6 +309,11 @@ async fn start(
     (elect, (campaigns, share, pulse))
 }
 
+/// Returns whether a key is worked at by a thread under guards, where there are such.
+pub(crate) const fn is_guarded(key: usize) -> bool {
+    key % 3 == 2
+}
+
 /// Works under guards, in a thread whose runtime runs for as long as it waits. Some waits are given up at once.
 fn guards(elect: &Elect, key: usize, tag: &str, mut dice: Dice, idle: &AtomicBool) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -327,11 +330,7 @@ fn guards(elect: &Elect, key: usize, tag: &str, mut dice: Dice, idle: &AtomicBoo
         let tag = tag.to_owned();
         say_of(allowed_at(), &Line::Seen(What::Began { key, term, tag, sort: Sort::Guard }));
         tell_of_cancelling(&lease, key);
-        let enough = SystemClock::new().now() + dice.between(Duration::ZERO, Duration::from_secs(3));
-        while !lease.is_cancelled() && allowed_at() < enough {
-            say_of(allowed_at(), &Line::Seen(What::Polled { key, term }));
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        works(&lease, key, dice.between(Duration::ZERO, Duration::from_secs(3)));
         Pen.write(What::Ended { key, term });
     }
 }
@@ -414,7 +413,8 @@ fn job(lease: Lease, key: usize, tag: &str, hands: Hands, mut dice: Dice) -> Wat
     Pen.write(What::Began { key, term, tag: tag.to_owned(), sort: Sort::Job });
     tell_of_cancelling(&lease, key);
     if hands.with_guards && key % 3 == 1 {
-        spawn_blocking(lease.clone(), key, dice.between(Duration::ZERO, Duration::from_secs(6)));
+        let (lease, time) = (lease.clone(), dice.between(Duration::ZERO, Duration::from_secs(6)));
+        tokio::task::spawn_blocking(move || works(&lease, key, time));
     }
     let conduct = Conduct::any(&mut dice);
     let polls = hands.pace.polls();
@@ -450,16 +450,13 @@ fn job(lease: Lease, key: usize, tag: &str, hands: Hands, mut dice: Dice) -> Wat
     Watched::new(work, Watch { key, term })
 }
 
-/// Works beside its job in a thread of the pool, for no longer than the lease goes.
-fn spawn_blocking(lease: Lease, key: usize, time: Duration) {
-    let term = lease.term();
-    tokio::task::spawn_blocking(move || {
-        let enough = SystemClock::new().now() + time;
-        while !lease.is_cancelled() && allowed_at() < enough {
-            say_of(allowed_at(), &Line::Seen(What::Polled { key, term }));
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    });
+/// Works in this thread for so long, and no longer than the lease goes.
+fn works(lease: &Lease, key: usize, time: Duration) {
+    let (term, enough) = (lease.term(), SystemClock::new().now() + time);
+    while !lease.is_cancelled() && allowed_at() < enough {
+        say_of(allowed_at(), &Line::Seen(What::Polled { key, term }));
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 impl Hands {

@@ -242,8 +242,7 @@ fn tell(mut waits: Vec<Duration>, mut floor: Vec<Duration>) {
 async fn a_frozen_one_is_replaced_after_its_ttl(fleet: &mut Fleet) {
     fleet.converges(now()).await.expect("every key is held");
     let (member, first) = loop {
-        let found = until("somebody works", async || fleet.busiest(now() - RECENT).ok_or("nobody")).await;
-        let member = found.0;
+        let (member, _) = fleet.until_busiest(RECENT).await;
         fleet.freeze(member).await;
         let frozen = now();
         // In the middle of a write it lets nobody else write for as long as it stands still.

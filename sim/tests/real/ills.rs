@@ -44,39 +44,26 @@ pub(crate) enum How {
 pub(crate) struct Ill(pub(crate) Part, pub(crate) How);
 
 impl Ill {
-    /// All that there are, for a program on a file.
-    pub(crate) const ON_A_FILE: [Self; 11] = [
-        Self(Part::Log, How::Panics),
-        Self(Part::Log, How::Blocks),
-        Self(Part::Log, How::Lags),
-        Self(Part::Log, How::Crawls),
-        Self(Part::Metrics, How::Panics),
-        Self(Part::Metrics, How::Blocks),
-        Self(Part::Metrics, How::Lags),
-        Self(Part::Callbacks, How::Panics),
-        Self(Part::Callbacks, How::Blocks),
-        Self(Part::Callbacks, How::Lags),
-        Self(Part::Runtime, How::Crawls),
-    ];
-    /// Those that a program on a server has besides.
-    pub(crate) const OF_A_SERVER: [Self; 6] = [
-        Self(Part::Commands, How::Panics),
-        Self(Part::Commands, How::Blocks),
-        Self(Part::Commands, How::Lags),
-        Self(Part::Uri, How::Panics),
-        Self(Part::Uri, How::Blocks),
-        Self(Part::Uri, How::Lags),
-    ];
+    /// All ills of a program on a file, or on a server.
+    pub(crate) fn all(on_a_server: bool) -> Vec<Self> {
+        let mut parts = vec![Part::Log, Part::Metrics, Part::Callbacks];
+        if on_a_server {
+            parts.extend([Part::Commands, Part::Uri]);
+        }
+        let of = |part| [How::Panics, How::Blocks, How::Lags].map(|how| Self(part, how));
+        let crawl = [Part::Log, Part::Runtime].map(|part| Self(part, How::Crawls));
+        parts.into_iter().flat_map(of).chain(crawl).collect()
+    }
 }
 
 impl FromStr for Ill {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = Self::ON_A_FILE.into_iter().chain(Self::OF_A_SERVER);
+        let all = Self::all(true);
         let name = |ill: &Self| format!("{:?}-{:?}", ill.0, ill.1).to_lowercase();
-        let found = all.clone().find(|ill| name(ill) == text);
-        found.ok_or_else(|| format!("{text} is none of {:?}", all.map(|ill| name(&ill)).collect::<Vec<_>>()))
+        let found = all.iter().find(|ill| name(ill) == text).copied();
+        found.ok_or_else(|| format!("{text} is none of {:?}", all.iter().map(name).collect::<Vec<_>>()))
     }
 }
 

@@ -91,7 +91,7 @@ impl Record {
         }
     }
 
-    /// Those of the keys that somebody stands in line for. Nothing, if the store does not answer.
+    /// Keys of these that somebody stands in line for. Nothing, if the store does not answer.
     pub(crate) async fn waited_for(&self, keys: &[usize]) -> Option<BTreeSet<usize>> {
         let all = match self {
             Self::Mongo { client, database } => {

@@ -22,6 +22,8 @@ const HOLDERS: usize = 3;
 const KEYS: usize = 4;
 /// Number of tasks they share out.
 const TASKS: usize = 6;
+/// Whoever worked so recently has the key.
+pub(crate) const RECENT: Duration = Duration::from_secs(2);
 const BEAT: &str = "findAndModify";
 
 /// A set, each member of which is behind a proxy.
@@ -273,7 +275,7 @@ async fn the_network_fails(world: &mut World) {
 }
 
 async fn holders_fail(world: &mut World) {
-    let (member, keys) = busiest(world).await;
+    let (member, keys) = world.fleet.until_busiest(RECENT).await;
     world.fleet.freeze(member).await;
     let frozen = now();
     world.fleet.others_work(&keys, member, frozen).await;
@@ -284,13 +286,8 @@ async fn holders_fail(world: &mut World) {
     if !world.whole {
         return;
     }
-    let (member, keys) = busiest(world).await;
+    let (member, keys) = world.fleet.until_busiest(RECENT).await;
     world.fleet.kill(member).await;
     world.fleet.run(member);
     world.settle(&format!("holder {member} was killed, which held {keys:?}"), now()).await;
-}
-
-async fn busiest(world: &World) -> (usize, Vec<usize>) {
-    let recently = || now() - Duration::from_secs(2);
-    until("somebody works", async || world.fleet.busiest(recently()).ok_or("nobody")).await
 }

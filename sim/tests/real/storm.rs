@@ -18,8 +18,8 @@ use crate::{
     host::Folder,
     ills::Ill,
     record::Record,
-    short::Set,
-    support::{proxy::Mode, wait::until},
+    short::{RECENT, Set},
+    support::proxy::Mode,
 };
 
 const MEMBERS: usize = 4;
@@ -53,12 +53,16 @@ fn storms(all: &[Ill]) -> Vec<Vec<Ill>> {
     }
 }
 
+fn ttl() -> Duration {
+    holder::config(0, Pace::Quick).ttl()
+}
+
 fn duration() -> Duration {
     let seconds = std::env::var("TENURE_STORM_SECONDS").ok();
     Duration::from_secs(seconds.map_or(5, |seconds| seconds.parse().unwrap()))
 }
 
-/// What is done to the fleet, and to the set it has, if any.
+/// Faults of the fleet, and of the set it has, if any.
 struct Storm<'w> {
     set: Option<&'w Set>,
     dice: Dice,
@@ -84,7 +88,7 @@ impl<'w> Storm<'w> {
             self.faults += 1;
             self.settles(fleet, &fault, now()).await;
         }
-        let guarded: Vec<_> = (0..KEYS).filter(|key| key % 3 == 2).collect();
+        let guarded: Vec<_> = (0..KEYS).filter(|key| holder::is_guarded(*key)).collect();
         fleet.lets_go_of(&guarded).await;
     }
 
@@ -128,12 +132,11 @@ impl<'w> Storm<'w> {
     }
 
     async fn strikes_the_fleet(&mut self, fleet: &mut Fleet) -> String {
-        let recently = || now() - Duration::from_secs(2);
         // Also one that does not get to work.
         let member = if self.dice.below(2) == 0 {
             self.dice.place(MEMBERS)
         } else {
-            until("somebody works", async || fleet.busiest(recently()).ok_or("nobody")).await.0
+            fleet.until_busiest(RECENT).await.0
         };
         match self.dice.below(4) {
             0 => {
@@ -146,14 +149,12 @@ impl<'w> Storm<'w> {
                 fleet.run(member);
                 format!("holder {member} was closed")
             }
-            2 => {
-                fleet.freeze(member).await;
-                sleep(holder::config(0, Pace::Quick).ttl() + Duration::from_millis(700)).await;
-                fleet.thaw(member);
-                format!("holder {member} was frozen")
-            }
-            _ => {
-                let time = self.dice.between(Duration::from_millis(200), Duration::from_millis(2500));
+            kind => {
+                let time = if kind == 2 {
+                    ttl() + Duration::from_millis(700)
+                } else {
+                    self.dice.between(Duration::from_millis(200), Duration::from_millis(2500))
+                };
                 fleet.freeze(member).await;
                 sleep(time).await;
                 fleet.thaw(member);
@@ -165,7 +166,7 @@ impl<'w> Storm<'w> {
     async fn ends(self, fleet: &mut Fleet, ills: &[Ill]) {
         let judged = fleet.end().await;
         assert!(judged.is_none(), "at the end: {}", judged.unwrap());
-        let (entries, ttl) = (fleet.court.entries(), holder::config(0, Pace::Quick).ttl());
+        let (entries, ttl) = (fleet.court.entries(), ttl());
         let Self { longest, faults, .. } = self;
         println!(
             "{ills:?}: {faults} faults, {entries} entries judged; keys held again after {longest:.1?} at most, ttl {ttl:?}"
@@ -175,8 +176,7 @@ impl<'w> Storm<'w> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fleet_on_a_set_keeps_its_promises_while_its_programs_misbehave() {
-    let all = [&Ill::ON_A_FILE[..], &Ill::OF_A_SERVER[..]].concat();
-    for ills in storms(&all) {
+    for ills in storms(&Ill::all(true)) {
         println!("==> {ills:?}");
         let (set, mut fleet) = Set::with_fleet(plan(ills.clone())).await;
         let mut storm = Storm::new(Some(&set));
@@ -187,7 +187,7 @@ async fn a_fleet_on_a_set_keeps_its_promises_while_its_programs_misbehave() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fleet_on_a_file_keeps_its_promises_while_its_programs_misbehave() {
-    for ills in storms(&Ill::ON_A_FILE) {
+    for ills in storms(&Ill::all(false)) {
         println!("==> {ills:?}");
         let folder = Folder::new("storm");
         let file = folder.0.join("tenure.db");
