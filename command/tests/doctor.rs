@@ -164,7 +164,16 @@ async fn users_who_may_not_and_passwords_that_are_wrong_are_named() {
     let wrong = doctor(&deployment.uri_as("reader", "s4cret", "admin"), &[]).await;
     wrong.has("bad", "login", "the server refuses the login");
     assert_eq!(wrong.code, Some(69), "{}", wrong.text);
-    for report in [reader, wrong] {
+    let all = ["find", "insert", "update", "remove", "listIndexes", "listCollections", "createIndex"];
+    let privilege = doc! { "resource": { "db": "tenure", "collection": "" }, "actions": all };
+    let role = doc! { "createRole": "deaf", "privileges": [privilege], "roles": [] };
+    client.database("admin").run_command(role).await.unwrap();
+    let user = doc! { "createUser": "deaf", "pwd": "s3cret", "roles": ["deaf"] };
+    client.database("admin").run_command(user).await.unwrap();
+    let deaf = doctor(&deployment.uri_as("deaf", "s3cret", "admin"), &[]).await;
+    deaf.has("warning", "hints", "the user \"deaf\" may not insert, convertToCapped on tenure.bells_");
+    assert_eq!(deaf.code, Some(1), "{}", deaf.text);
+    for report in [reader, wrong, deaf] {
         assert!(!report.text.contains("s3cret") && !report.text.contains("s4cret"), "{}", report.text);
     }
 }

@@ -31,7 +31,7 @@ pub struct Health {
     pub held: usize,
     /// Number of requests that wait for a lock here.
     pub waiting: usize,
-    /// The way hints come: `"bells"`, say. Without one, waiters poll.
+    /// The way hints come, if they do: `"bells"`, say. Without them, waiters poll.
     pub hints: Option<&'static str>,
     /// Estimate of the store's clock, by which schedules run, and its possible error. `None` before the first
     /// heartbeat was answered.
@@ -112,7 +112,7 @@ impl Health {
             session: session.map(|session| session.id),
             last_beat: engine.last_beat().map(|beat| now.since(beat)),
             waiting: engine.keys.waiting(),
-            hints: engine.store().capabilities().hints,
+            hints: engine.hints(),
             store_time: engine.store_times.now(now).zip(engine.store_times.uncertainty(now)),
             troubles,
         }

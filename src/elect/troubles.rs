@@ -63,6 +63,8 @@ pub enum Work {
     Purge,
     /// Receiving hints of changes as they happen.
     Hints,
+    /// Sending hints of what is done here.
+    Ringing,
     /// Reading a spread.
     Spreads,
     /// Reading schedules.
@@ -98,6 +100,7 @@ impl Work {
         Self::Audit,
         Self::Purge,
         Self::Hints,
+        Self::Ringing,
         Self::Spreads,
         Self::Schedules,
         Self::Defining,
@@ -125,6 +128,7 @@ impl Work {
             Self::Audit => "audit",
             Self::Purge => "purge",
             Self::Hints => "hints",
+            Self::Ringing => "ringing",
             Self::Spreads => "spreads",
             Self::Schedules => "schedules",
             Self::Defining => "defining",
@@ -153,6 +157,7 @@ impl Work {
             Self::Audit => "the audit",
             Self::Purge => "the purge",
             Self::Hints => "receiving hints",
+            Self::Ringing => "sending hints",
             Self::Spreads => "reading a spread",
             Self::Schedules => "reading schedules",
             Self::Defining => "storing a schedule's timing",
@@ -185,6 +190,7 @@ impl Work {
             }
             Self::Purge => "obsolete records stay, and the collections grow",
             Self::Hints => "waiters poll every poll_interval",
+            Self::Ringing => "others see what is released here at their next poll, up to poll_interval later",
             Self::Spreads => "tasks stay where they are, including those of members that are gone",
             Self::Schedules => "a pause or a requested run is not noticed",
             Self::Defining => "the schedule does not run",
@@ -211,7 +217,7 @@ impl Work {
             Self::Lines => ("waiters", "find"),
             Self::Watching => ("sessions", "find"),
             Self::Purge => ("sessions, locks, waiters and fences", "find, remove"),
-            Self::Hints => ("the bells", "find, insert, convertToCapped"),
+            Self::Hints | Self::Ringing => ("the bells", "find, insert, convertToCapped"),
             Self::Schedules => ("runs", "find"),
             Self::Defining | Self::Ledger => ("runs", "find, insert, update"),
             Self::History => ("runs", "find, update, remove"),
@@ -333,6 +339,11 @@ impl Troubles {
         locked(&self.registry)
     }
 
+    /// Returns whether this kind of work fails at present, for however short a time.
+    pub(crate) fn has(&self, work: Work) -> bool {
+        self.registry().courses.contains_key(&work)
+    }
+
     /// Returns the troubles worth reporting, the longest first.
     pub(crate) fn lasting(&self, now: Moment) -> Vec<Trouble> {
         let registry = self.registry();
@@ -446,6 +457,11 @@ impl Engine {
                 work.subject()
             );
         }
+    }
+
+    /// Returns the way in which hints come, if they do: those that fail do not.
+    pub(crate) fn hints(&self) -> Option<&'static str> {
+        self.store().capabilities().hints.filter(|_| !self.troubles.has(Work::Hints))
     }
 
     /// Records that this kind of work may work again, unless it fails soon.

@@ -75,6 +75,10 @@ fn pass_on(engine: &Arc<Engine>, hint: Hint) {
             engine.schedule_inbox.resync();
         }
         Hint::News(news) => hear(engine, news),
+        Hint::Unsent { error, lasting } => {
+            engine.record_trouble(Work::Ringing, engine.clock.now(), lasting, error);
+        }
+        Hint::SentAgain => engine.record_success(Work::Ringing),
     }
 }
 

@@ -256,7 +256,8 @@ impl Reader {
                 }
             }
             // Who waits for a task is in no picture: a move is told when it is made.
-            Hint::News(News::Line(_)) => {}
+            // Of that the fleet's own instances tell.
+            Hint::News(News::Line(_)) | Hint::Unsent { .. } | Hint::SentAgain => {}
             Hint::News(News::Member(session) | News::Asked(session)) => {
                 wanted.sessions.insert(session);
             }

@@ -282,7 +282,7 @@ async fn follow(runner: Weak<ScheduleRunner>, engine: Weak<Engine>, stop: Cancel
         let Some(runner) = runner.upgrade() else { return };
         let subscriptions = &runner.subscriptions;
         let news = strong.schedule_inbox.take();
-        let hints = strong.store().capabilities().hints.is_some();
+        let hints = strong.hints().is_some();
         if news.resync || polled && !hints {
             missed.extend(subscriptions.all());
         }

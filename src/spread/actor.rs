@@ -280,7 +280,7 @@ impl SpreadActor {
     fn poll(&mut self, now: Moment) {
         let engine = self.engine().clone();
         self.poll_at = now + jittered(engine.poll(), engine.entropy.roll());
-        let hints = engine.store().capabilities().hints.is_some();
+        let hints = engine.hints().is_some();
         self.ask.everything |= !hints;
         self.ask.rolling = hints.then(|| self.rolling.clone());
         let Some(own) = engine.current() else { return };

@@ -409,4 +409,13 @@ pub enum Hint {
     },
     /// Something changed that concerns this listener.
     News(News),
+    /// Those of this store's own changes cannot be sent at present: others look for themselves.
+    Unsent {
+        /// The reason.
+        error: String,
+        /// True if somebody has to change something first: a right, a password.
+        lasting: bool,
+    },
+    /// They can be sent again.
+    SentAgain,
 }

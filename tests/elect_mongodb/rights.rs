@@ -1,9 +1,12 @@
 //! A right that is taken away: the log says what is failing, and what to grant.
 
-use mongodb::bson::{Document, doc};
+use mongodb::{
+    Client,
+    bson::{Document, doc},
+};
 use tenure::{Elect, elect::Work, store::mongo::MongoOptions};
 
-use crate::elect_mongodb::fleet::{quick, steady, until, when};
+use crate::elect_mongodb::fleet::{MS, SECOND, config, quick, steady, until, when, within};
 use crate::{
     captured::Log,
     mongodb::connected,
@@ -34,7 +37,7 @@ async fn whoever_may_not_stand_in_line_is_told_what_to_grant_and_when_it_works()
     let port = deployment.nodes()[0].port();
     let root = doc! { "createUser": "root", "pwd": "pw", "roles": ["root"] };
     wire::ask(port, root).await.expect("the first user can be created from this machine");
-    let client = mongodb::Client::with_uri_str(format!("mongodb://root:pw@127.0.0.1:{port}")).await.unwrap();
+    let client = Client::with_uri_str(format!("mongodb://root:pw@127.0.0.1:{port}")).await.unwrap();
     let admin = client.database("admin");
     // The collections are there.
     let uri = format!("mongodb://root:pw@127.0.0.1:{port}/app?authSource=admin");
@@ -73,13 +76,112 @@ async fn whoever_may_not_stand_in_line_is_told_what_to_grant_and_when_it_works()
     admin.run_command(role).await.unwrap();
     until("it works again", async || {
         let told = log.with(&["INFO", "joining the line works again"]);
-        when(!told.is_empty() && waits.health().troubles.is_empty(), log.lines())
+        let joins = waits.health().troubles.iter().any(|trouble| trouble.work == Work::Joining);
+        when(!told.is_empty() && !joins, log.lines())
     })
     .await;
     for line in log.lines() {
         println!("{line}");
     }
     held.release().await.unwrap();
+}
+
+/// The right to tail bells, and to ring them, is taken away from both sides of a hand-over.
+#[tokio::test]
+async fn hints_that_may_not_be_sent_or_heard_are_told_with_the_right_and_so_is_their_end() {
+    let deployment = Deployment::start_guarded().await;
+    let root = Client::with_uri_str(deployment.uri_as("root", "root", "admin")).await.unwrap();
+    let admin = root.database("admin");
+    let bells = |actions: &[&str]| {
+        let mut privileges = privileges(true);
+        privileges[0] = doc! {
+            "resource": { "db": "app", "collection": "" }, "actions": ["listCollections", "listIndexes"],
+        };
+        for name in ["sessions", "locks", "fences", "runs", "waiters"] {
+            privileges.push(doc! { "resource": { "db": "app", "collection": name }, "actions": ["find"] });
+        }
+        let bells = (0..64).map(|number| doc! { "db": "app", "collection": format!("bells_{number:02}") });
+        privileges.extend(bells.map(|bells| doc! { "resource": bells, "actions": actions }));
+        privileges
+    };
+    let all = ["find", "insert", "convertToCapped"];
+    connected(deployment.uri_as("root", "root", "admin"), MongoOptions::new().database("app")).await;
+    let role = doc! { "createRole": ROLE, "privileges": bells(&all), "roles": [] };
+    admin.run_command(role).await.unwrap();
+    let user = doc! { "createUser": "ada", "pwd": "pw", "roles": [ROLE] };
+    admin.run_command(user).await.unwrap();
+    for number in 0..64 {
+        let (app, name) = (root.database("app"), format!("bells_{number:02}"));
+        app.run_command(doc! { "create": &name, "capped": true, "size": 262_144 }).await.unwrap();
+        app.collection(&name).insert_one(doc! { "seed": true }).await.unwrap();
+    }
+    let (log, _here) = Log::start();
+    let uri = deployment.uri_as("ada", "pw", "admin");
+    let instance = async |name: &str| -> Elect {
+        let options = MongoOptions::new().create(false).database("app").hint_wait(MS * 500);
+        let config = config(name).with_poll_interval(SECOND);
+        Elect::builder(connected(&uri, options).await, config).start().await.unwrap()
+    };
+    let (one, two) = (instance("pod-1").await, instance("pod-2").await);
+    // By the bell, or by the poll that comes when there is none.
+    let line = root.database("app").collection::<Document>("waiters");
+    let in_line = async |many: u64| {
+        until("the line is as it is to be", async || {
+            let waiting = line.count_documents(doc! {}).await.unwrap();
+            when(waiting == many, waiting)
+        })
+        .await;
+    };
+    let hand_over = async || {
+        in_line(0).await;
+        let held = one.acquire("orders").await.unwrap();
+        let waits = tokio::spawn({
+            let two = two.clone();
+            async move { two.acquire("orders").await.unwrap() }
+        });
+        in_line(1).await;
+        held.release().await.unwrap();
+        within("it is handed over", waits).await.unwrap().release().await.unwrap();
+    };
+    hand_over().await;
+    // Hints are sent by the one that releases, and heard by the other.
+    let failing = || {
+        let of =
+            |elect: &Elect, work| elect.health().troubles.into_iter().find(|trouble| trouble.work == work);
+        [of(&one, Work::Ringing), of(&two, Work::Hints)]
+    };
+    let update = async |actions: &[&str]| {
+        let role = doc! { "updateRole": ROLE, "privileges": bells(actions) };
+        admin.run_command(role).await.unwrap();
+    };
+    assert!(log.with(&["WARN"]).is_empty(), "{:#?}", log.lines());
+
+    update(&["convertToCapped"]).await;
+    until("both are told", async || {
+        hand_over().await;
+        when(failing().iter().all(Option::is_some), failing())
+    })
+    .await;
+    for (trouble, right) in failing().into_iter().flatten().zip(["insert", "find"]) {
+        let told = format!("the user \"ada\" may not {right} on app.bells_");
+        assert!(trouble.lasting && trouble.error.contains(&told), "{trouble}");
+        assert!(trouble.error.contains("grant that; docs/operations.md has the role"), "{trouble}");
+    }
+    assert_eq!(two.health().hints, None, "none come");
+    let told =
+        log.with(&["WARN", "sending hints is failing: others see what is released here at their next poll"]);
+    assert!(!told.is_empty(), "{:#?}", log.lines());
+
+    update(&all).await;
+    until("both work again", async || {
+        hand_over().await;
+        when(failing().iter().all(Option::is_none), failing())
+    })
+    .await;
+    for told in ["receiving hints works again", "sending hints works again"] {
+        assert_eq!(log.with(&["INFO", told]).len(), 1, "{:#?}", log.lines());
+    }
+    assert_eq!(two.health().hints, Some("bells"));
 }
 
 /// Connected before the password changed, it goes on for as long as its connections do; then it is told. The
@@ -100,7 +202,7 @@ async fn a_password_that_is_changed_is_told_and_a_second_instance_of_the_process
     let (log, _here) = Log::start();
     let first = instance("old").await;
     let _held = first.acquire("orders").await.unwrap();
-    let client = mongodb::Client::with_uri_str(uri("old")).await.unwrap();
+    let client = Client::with_uri_str(uri("old")).await.unwrap();
     // On the disk, for the server is killed.
     let kept = doc! { "w": 1, "j": true };
     let change = doc! { "updateUser": "root", "pwd": "new", "writeConcern": kept };

@@ -3,19 +3,25 @@
 
 use std::collections::BTreeSet;
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, stream, stream::BoxStream};
 use mongodb::{
     Client,
     bson::{Bson, Document, doc, serialize_to_bson},
 };
-use tenure::store::{
-    Hint, Store,
-    mongo::{ConnectError, MongoOptions, MongoStore},
+use tenure::{
+    model::SessionId,
+    store::{
+        Hint, News, Store, Topic,
+        mongo::{ConnectError, MongoOptions, MongoStore, bare},
+    },
 };
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
 
 use crate::mongodb::{Place, connected, connected_and_logged, refused_for_good};
-use crate::support::mongod::{Deployment, shared_single};
+use crate::support::{
+    mongod::{Deployment, shared_single},
+    wait::within,
+};
 
 const PAGE: &str = include_str!("../../docs/operations.md");
 const COLLECTIONS: [&str; 5] = ["sessions", "locks", "waiters", "fences", "runs"];
@@ -221,45 +227,90 @@ async fn rights_count_wherever_they_come_from() {
     place.is_empty().await;
 }
 
-/// All that is logged while a store is connected.
-async fn log_of(uri: &str, options: MongoOptions) -> String {
-    connected_and_logged(uri, options).await.1.text()
+/// A listener to one topic, and what it is told of bells before it hears of news.
+struct Listener {
+    store: MongoStore,
+    topic: Topic,
+    hints: BoxStream<'static, Hint>,
+}
+
+impl Listener {
+    async fn new(uri: &str, options: MongoOptions) -> Self {
+        let (store, log) = connected_and_logged(uri, options).await;
+        assert!(!log.text().contains("WARN"), "bells are not tried out: {}", log.text());
+        let topic = Topic::Session(SessionId::from_u128(7));
+        let (_, listens) = watch::channel([topic.clone()].into());
+        let hints = store.hints(listens);
+        Self { store, topic, hints }
+    }
+
+    fn place(&self, database: &str) -> String {
+        format!("{database}.{}", bare::bells_of(&self.topic))
+    }
+
+    fn ring(&self) {
+        bare::ring(&self.store, [(self.topic.clone(), News::Asked(SessionId::from_u128(1)))], None);
+    }
+
+    /// The reason why no hints come, if it is told before they do.
+    async fn deaf(&mut self) -> Option<String> {
+        assert_eq!(within("a hint", self.hints.next()).await, Some(Hint::Resync));
+        match within("a hint", self.hints.next()).await.unwrap() {
+            Hint::Failing { error, lasting } => {
+                assert!(lasting, "somebody has to grant it: {error}");
+                Some(error)
+            }
+            hint => {
+                assert_eq!(hint, Hint::Resync);
+                None
+            }
+        }
+    }
+
+    /// The reason why none can be sent.
+    async fn mute(&mut self) -> String {
+        self.ring();
+        match within("a hint", self.hints.next()).await.unwrap() {
+            Hint::Unsent { error, lasting: true } => error,
+            hint => panic!("{hint:?}"),
+        }
+    }
+
+    async fn rings(&mut self) {
+        assert_eq!(self.deaf().await, None);
+        self.ring();
+        assert!(matches!(within("a hint", self.hints.next()).await, Some(Hint::News(_))));
+    }
 }
 
 #[tokio::test]
-async fn one_who_may_not_use_bells_is_warned_and_polls() {
+async fn the_right_that_bells_lack_is_told_with_the_user_to_those_who_listen() {
     let place = Guarded::new("bells").await;
     let options = || MongoOptions::new().database(&place.name);
-    for (number, (actions, lacking)) in (0..).zip([
-        (&["insert"][..], "insert, convertToCapped"),
-        (&["convertToCapped"], "insert, convertToCapped"),
-        (&[], "insert, convertToCapped"),
-    ]) {
+    let may_not = |user: &str, lacking: &str| {
+        format!("the user {user:?} may not {lacking}: grant that; docs/operations.md has the role it needs")
+    };
+    for (number, actions) in [&["insert"][..], &["convertToCapped"], &[]].into_iter().enumerate() {
         let user = format!("deaf{number}");
         let privileges = role(&place.name).into_iter().chain(of_bells(&place.name, actions));
         let uri = place.user(&user, privileges.collect()).await;
-        let (store, log) = connected_and_logged(&uri, options()).await;
-        assert_eq!(store.capabilities().hints, None);
-        let told = format!(
-            "no hints, waiters poll every poll_interval: the user may not {lacking} on {}.bells_00: \
-             docs/operations.md has the role to grant",
-            place.name
-        );
-        assert_eq!(log.with(&["WARN"]).len(), 1, "{}", log.text());
-        assert_eq!(log.with(&["WARN", &told, &format!("user={user:?}")]).len(), 1, "{}", log.text());
+        let mut listener = Listener::new(&uri, options()).await;
+        let told = may_not(&user, &format!("insert, convertToCapped on {}", listener.place(&place.name)));
+        assert_eq!(listener.deaf().await.unwrap(), told);
+        assert!(listener.mute().await.contains(&told), "the same keeps it from ringing");
     }
     let app = place.user("app", documented(&place.name)).await;
-    let (store, log) = connected_and_logged(&app, options()).await;
-    assert_eq!(store.capabilities().hints, Some("bells"));
-    assert!(!log.text().contains("WARN"), "who may is not warned: {}", log.text());
+    Listener::new(&app, options()).await.rings().await;
     // Once they are there, nobody has to create them.
     let ringer = role(&place.name).into_iter().chain(of_bells(&place.name, &["insert"]));
     let uri = place.user("ringer", ringer.collect()).await;
-    assert!(!log_of(&uri, options()).await.contains("WARN"));
-    let deaf = role(&place.name).into_iter().chain(of_bells(&place.name, &["convertToCapped"]));
-    let uri = place.user("deaf", deaf.collect()).await;
-    let log = log_of(&uri, options()).await;
-    assert!(log.contains(&format!("the user may not insert on {}.bells_00", place.name)), "{log}");
+    Listener::new(&uri, options()).await.rings().await;
+    let mute = role(&place.name).into_iter().chain(of_bells(&place.name, &["convertToCapped"]));
+    let uri = place.user("mute", mute.collect()).await;
+    let mut listener = Listener::new(&uri, options()).await;
+    assert_eq!(listener.deaf().await, None, "it may read");
+    let told = may_not("mute", &format!("insert on {}", listener.place(&place.name)));
+    assert!(listener.mute().await.contains(&told));
 }
 
 #[tokio::test]
@@ -267,8 +318,10 @@ async fn bells_in_local_need_rights_there() {
     let place = Guarded::new("local").await;
     let options = || MongoOptions::new().database(&place.name).bells_in_local(true);
     let app = place.user("app", documented(&place.name)).await;
-    let log = log_of(&app, options()).await;
-    assert!(log.contains("the user may not listCollections on local"), "{log}");
+    let deaf = Listener::new(&app, options()).await.deaf().await.unwrap();
+    let bucket = bare::bells_of(&Topic::Session(SessionId::from_u128(7)));
+    let told = format!("the user \"app\" may not find on local.{}.{bucket}: grant that", place.name);
+    assert!(deaf.starts_with(&told), "{deaf}");
     let local = of_bells("local", &["find", "insert", "convertToCapped"]).into_iter().map(|mut privilege| {
         let resource = privilege.get_document_mut("resource").unwrap();
         let name = format!("{}.{}", place.name, resource.get_str("collection").unwrap());
@@ -280,9 +333,7 @@ async fn bells_in_local_need_rights_there() {
     let all = doc! { "createRole": &place.name, "privileges": privileges, "roles": [] };
     place.admin.database("admin").run_command(all).await.unwrap();
     let uri = place.user_in("local", doc! { "role": &place.name, "db": "admin" }).await;
-    assert!(!log_of(&uri, options()).await.contains("WARN"));
-    let store = connected(&uri, options()).await;
-    assert_eq!(store.capabilities().hints, Some("bells"));
+    Listener::new(&uri, options()).await.rings().await;
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tenure::{Elect, ElectConfig};
+use tenure::{Elect, ElectConfig, elect::Work};
 
 use super::findings::Findings;
 use crate::{place::Place, times};
@@ -120,19 +120,23 @@ async fn hand_over(
     guard.release().await.map_err(|error| error.to_string())?;
     let got = waiting.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
     let took = begin.elapsed();
-    let by = first.health().hints;
     let says = format!("a key was handed over in {took:.1?}");
-    match by {
-        Some(way) if took < SOON => findings.ok("hints", format!("{says}, by {way}")),
-        Some(way) => findings.warning(
+    let troubles = || first.health().troubles.into_iter().chain(second.health().troubles);
+    let silent = troubles().find(|trouble| matches!(trouble.work, Work::Hints | Work::Ringing));
+    match (silent, second.health().hints) {
+        (Some(trouble), _) => {
+            findings.warning("hints", format!("{says}: {trouble}"), trouble.work.consequence());
+        }
+        (None, Some(way)) if took < SOON => findings.ok("hints", format!("{says}, by {way}")),
+        (None, Some(way)) => findings.warning(
             "hints",
             format!("{says}, though there are {way}"),
-            "look at the log (--log warn): hints may lack a right, or the store is slow",
+            "look at the load of the store, and at the way to it",
         ),
-        None => findings.warning(
+        (None, None) => findings.warning(
             "hints",
             format!("{says}: there are no hints, so who waits looks from time to time"),
-            "give the store's user the rights that `tenure schema` prints",
+            "connect to the members of a replica set: there are no hints behind a mongos",
         ),
     }
     got.release().await.map_err(|error| error.to_string())?;

@@ -94,6 +94,7 @@ async fn follow(common: &Common, look: &Look, mut scope: Scope, every: Duration)
                     Some(Hint::Failing { error, .. }) => {
                         complain(&mut away, &format!("no hints come, so looks alone tell: {error}"));
                     }
+                    Some(Hint::Unsent { .. } | Hint::SentAgain) => {}
                     Some(_) => {
                         let all = async { while hints.next().await.is_some() {} };
                         // What comes together is followed by one look.

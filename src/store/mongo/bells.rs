@@ -4,12 +4,12 @@
 //! Nobody but they is woken by a change, and who listens to nothing costs nothing. Bells decide nothing (R12): they
 //! may be lost, and none is waited for.
 
-mod ability;
+mod board;
 mod buckets;
 mod encoding;
 mod ring;
 pub(super) mod tail;
 
-pub(super) use ability::{Ability, try_out};
+pub(super) use board::{Board, Failure, Silent, Told};
 pub(super) use buckets::{Bucket, Buckets};
 pub(super) use ring::Ringer;

@@ -106,17 +106,18 @@ impl fmt::Display for ConnectError {
                 "the collection {collection:?} holds records of layout {found}, and this version of tenure \
                  reads layout {LAYOUT} only: use an empty database, or another prefix"
             ),
-            Self::Rights { user, lacking, to_create } => {
+            Self::Rights { user, lacking, to_create: false } => {
+                f.write_str(&rights::may_not(user.as_deref(), lacking))
+            }
+            Self::Rights { user, lacking, to_create: true } => {
                 match user {
                     Some(user) => write!(f, "the user {user:?} may not {lacking}: ")?,
                     None => write!(f, "the user may not {lacking}: ")?,
                 }
-                f.write_str(if *to_create {
+                f.write_str(
                     "grant that, or create the indexes by hand (index_script prints how) and connect with \
-                     MongoOptions::create(false)"
-                } else {
-                    "grant that; docs/operations.md has the role it needs"
-                })
+                     MongoOptions::create(false)",
+                )
             }
             Self::Unsupported { what, why } => {
                 write!(f, "this server is not supported, because it lacks {what}: {why}")

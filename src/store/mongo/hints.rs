@@ -14,7 +14,6 @@ use futures::{
     future::{join_all, ready},
     stream::{self, BoxStream},
 };
-use mongodb::error::Error as DriverError;
 use tokio::{
     sync::{broadcast, watch},
     task::JoinHandle,
@@ -22,48 +21,29 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    bells::{Ability, Bucket, Buckets, tail},
-    error::{CommandFailure, is_lasting, refuses_the_client},
-    messages::message,
-    options::{Collections, MongoOptions},
+    bells::{Board, Bucket, Buckets, Failure, Ringer, Silent, Told, tail},
+    error::CommandFailure,
+    options::Collections,
     prepare,
     renewal::{Connection, Current},
     steps::Unseen,
 };
 use crate::{
     clock::{Clock, SystemClock},
-    store::{Bell, Hint, Topic, Topics},
+    store::{Hint, Topic, Topics},
     sync::locked,
     words,
 };
 
-/// The number of hints a slow listener may lag behind before it gets a [resync](Hint::Resync).
-const HINTS_KEPT: usize = 4096;
 /// The time that the server may take beyond the wait it was asked for. There is no other limit: the
 /// driver waits for a frozen server for ever.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// What somebody has to mend is tried again after this time, and those who wait for it poll.
+pub(super) const MENDED_WITHIN: Duration = Duration::from_secs(60);
 /// A source that was open for so long has worked: when it ends, the next is opened soon.
 const LIVED: Duration = Duration::from_secs(10);
-
-/// Returns whether somebody who listens to these topics hears of them in that bucket.
-fn concerns(bucket: Bucket, topics: &BTreeSet<Topic>) -> bool {
-    topics.iter().any(|topic| Bucket::of(topic) == bucket)
-}
-
-/// What the listeners of a handle are told. Each takes what concerns it.
-#[derive(Clone)]
-enum Told {
-    Bell(Bell),
-    /// Open anew: changes from here on are told.
-    Opened(Bucket),
-    Failing {
-        bucket: Bucket,
-        error: String,
-        lasting: bool,
-    },
-}
 
 /// Why a source ended.
 pub(super) enum End {
@@ -73,20 +53,12 @@ pub(super) enum End {
     Moved,
     /// A collection was dropped, and its indexes with it.
     Dropped,
-    Failed {
-        error: String,
-        /// Somebody has to change something first.
-        lasting: bool,
-    },
+    Failed(Failure),
 }
 
 impl End {
     pub(super) fn silent(error: impl Into<String>) -> Self {
-        Self::Failed { error: error.into(), lasting: false }
-    }
-
-    pub(super) fn lasting(error: impl Into<String>) -> Self {
-        Self::Failed { error: error.into(), lasting: true }
+        Self::Failed(Failure { error: error.into(), lasting: false })
     }
 }
 
@@ -101,53 +73,16 @@ pub(super) struct Shared {
     pub(super) wait: Duration,
     /// True if what was dropped is created again.
     pub(super) create: bool,
-    hears: bool,
-    listeners: broadcast::Sender<Told>,
+    pub(super) has_bells: bool,
+    pub(super) board: Arc<Board>,
+    pub(super) ringer: Arc<Ringer>,
 }
 
 impl Shared {
-    pub(super) fn new(
-        connection: &Arc<Connection>,
-        names: &Collections,
-        buckets: Arc<Buckets>,
-        unseen: &Arc<Unseen>,
-        ability: Ability,
-        options: &MongoOptions,
-    ) -> Self {
-        Self {
-            connection: Arc::clone(connection),
-            names: names.clone(),
-            buckets,
-            unseen: Arc::clone(unseen),
-            wait: options.hint_wait,
-            create: options.create,
-            hears: ability.hears,
-            listeners: broadcast::Sender::new(HINTS_KEPT),
-        }
-    }
-
-    pub(super) fn tell_bell(&self, bell: Bell) {
-        self.tell(Told::Bell(bell));
-    }
-
-    fn tell(&self, told: Told) {
-        // An error only says that nobody listens.
-        let _ = self.listeners.send(told);
-    }
-
     /// The end of a source whose server could not be asked, or refused.
-    pub(super) fn failed(&self, used: &Current, error: DriverError) -> End {
-        if refuses_the_client(&error) {
-            return End::lasting(self.connection.refused(used, error.into()).into_words());
-        }
-        End::Failed { error: message(&error), lasting: is_lasting(&error) }
-    }
-
-    /// The same of a command.
-    pub(super) fn gave_up(&self, used: &Current, failure: CommandFailure) -> End {
-        let lasting = failure.is_lasting();
+    pub(super) fn failed(&self, used: &Current, failure: CommandFailure) -> End {
         let failure = if failure.is_refused() { self.connection.refused(used, failure) } else { failure };
-        End::Failed { error: failure.into_words(), lasting }
+        End::Failed(failure.into())
     }
 
     async fn run(self, bucket: Bucket, mut wanted: watch::Receiver<Wanted>, stop: CancellationToken) {
@@ -165,7 +100,7 @@ impl Shared {
             let mut opened = None;
             let note = |shared: &Self| {
                 opened.get_or_insert_with(|| clock.now());
-                shared.tell(Told::Opened(bucket));
+                shared.board.opened(bucket);
             };
             let end = if lost {
                 End::Dropped
@@ -177,24 +112,30 @@ impl Shared {
             if opened.is_some_and(|opened| clock.now().since(opened) >= LIVED) {
                 pause = FIRST_PAUSE;
             }
+            let mut lasting = false;
             match end {
-                End::Stopped => return,
+                End::Stopped => return self.board.left(bucket),
                 End::Moved => {
                     pause = FIRST_PAUSE;
                     continue;
                 }
                 End::Dropped => lost = true,
-                End::Failed { error, lasting } => {
-                    words::debug!(error, "a source of hints ended, reopening it");
-                    self.tell(Told::Failing { bucket, error, lasting });
+                End::Failed(failure) => {
+                    words::debug!(error = failure.error, "a source of hints ended, reopening it");
+                    lasting = failure.lasting;
+                    self.board.deaf(bucket, failure);
                 }
             }
             // The next one may take a while: until it is open, whoever waits goes by its own pace.
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return,
+                () = stop.cancelled() => return self.board.left(bucket),
                 () = moves.moved() => pause = FIRST_PAUSE,
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                // Who begins to listen is told whether it hears.
+                Ok(()) = wanted.changed() => {}
+                () = tokio::time::sleep(if lasting { MENDED_WITHIN } else { pause }) => {
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
             }
         }
     }
@@ -276,7 +217,7 @@ impl Hints {
         let all_heard = heard_of.all(|topic| wanted.contains_key(&Bucket::of(topic)));
         state.sources.retain(|bucket, _| wanted.contains_key(bucket));
         for (bucket, topics) in wanted {
-            let has_more = concerns(bucket, &added);
+            let has_more = bucket.concerns(&added);
             let heard = state.sources.get(&bucket).is_some_and(|running| {
                 running.wanted.send_if_modified(|wanted| {
                     wanted.topics.clone_from(&topics);
@@ -306,7 +247,7 @@ impl Hints {
     /// The sources that are to be open, and the topics that are listened to in each.
     fn sources(&self, state: &State) -> BTreeMap<Bucket, BTreeSet<Topic>> {
         let mut buckets: BTreeMap<_, BTreeSet<Topic>> = BTreeMap::new();
-        if self.stop.is_cancelled() || !self.shared.hears {
+        if self.stop.is_cancelled() || !self.shared.has_bells {
             return buckets;
         }
         for topic in state.listeners.values().flatten() {
@@ -324,6 +265,9 @@ struct Listener {
     told: broadcast::Receiver<Told>,
     topics: Topics,
     known: BTreeSet<Topic>,
+    mute: watch::Receiver<Silent>,
+    /// What is told next.
+    next: Option<Hint>,
     has_begun: bool,
     /// False when the topics cannot change any more.
     changes: bool,
@@ -337,10 +281,16 @@ impl Listener {
             state.next += 1;
             state.next
         };
-        let told = hints.shared.listeners.subscribe();
+        let told = hints.shared.board.listen();
+        let mut mute = hints.shared.ringer.mute();
+        // What it is told first is how things are now.
+        if !mute.borrow().is_empty() {
+            mute.mark_changed();
+        }
         let stop = hints.stop.clone();
         let hints = Arc::downgrade(hints);
-        Self { hints, number, told, topics, known: BTreeSet::new(), has_begun: false, changes: true, stop }
+        let (known, next) = (BTreeSet::new(), None);
+        Self { hints, number, told, topics, known, mute, next, has_begun: false, changes: true, stop }
     }
 
     async fn next(&mut self) -> Option<Hint> {
@@ -348,32 +298,46 @@ impl Listener {
             self.has_begun = true;
             self.update();
             // Before it listens anything may have happened.
-            return Some(Hint::Resync);
+            return Some(self.resync());
         }
         loop {
+            if let Some(hint) = self.next.take() {
+                return Some(hint);
+            }
             let told = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return None,
                 changed = self.topics.changed(), if self.changes => {
                     self.changes = changed.is_ok();
                     if changed.is_ok() && self.update() {
-                        return Some(Hint::Resync);
+                        return Some(self.resync());
                     }
                     continue;
+                }
+                Ok(()) = self.mute.changed() => {
+                    let why = self.mute.borrow_and_update().values().next().cloned();
+                    return Some(why.map_or(Hint::SentAgain, Failure::unsent));
                 }
                 told = self.told.recv() => told,
             };
             match told {
-                Ok(Told::Bell(bell)) if bell.concerns(&self.known) => return Some(Hint::News(bell.news)),
-                Ok(Told::Opened(bucket)) if concerns(bucket, &self.known) => return Some(Hint::Resync),
-                Ok(Told::Failing { bucket, error, lasting }) if concerns(bucket, &self.known) => {
-                    return Some(Hint::Failing { error, lasting });
-                }
-                Ok(_) => {}
-                Err(broadcast::error::RecvError::Lagged(_)) => return Some(Hint::Resync),
+                Ok(told) => match told.hint(&self.known) {
+                    Some(Hint::Resync) => return Some(self.resync()),
+                    Some(hint) => return Some(hint),
+                    None => {}
+                },
+                Err(broadcast::error::RecvError::Lagged(_)) => return Some(self.resync()),
                 Err(broadcast::error::RecvError::Closed) => return None,
             }
         }
+    }
+
+    /// A resync says that all is well again, unless what still is not follows.
+    fn resync(&mut self) -> Hint {
+        if let Some(hints) = self.hints.upgrade() {
+            self.next = hints.shared.board.why_deaf(&self.known).map(Failure::unheard);
+        }
+        Hint::Resync
     }
 
     /// Listens to the topics of now. Returns whether some of them were not listened to, and no opening will be

@@ -60,7 +60,7 @@ pub use options::MongoOptions;
 pub use stamp::Stamp;
 
 use self::{
-    bells::{Ability, Buckets, Ringer},
+    bells::{Buckets, Ringer},
     command::{run, within},
     connect::{CLOSING, FIRST_ANSWER, OwnClient, Uri},
     error::{CommandFailure, CommandResult},
@@ -71,7 +71,7 @@ use self::{
     steps::Unseen,
 };
 use super::{Answer, Capabilities, Hint, Reach, Store, Topics, rings};
-use crate::store_methods;
+use crate::{store_methods, words};
 
 /// A script for the server's shell that creates the collections and indexes of a store, for those who do
 /// not let their programs do it.
@@ -108,7 +108,8 @@ struct Inner {
     beats: Option<MongoStore>,
     names: Collections,
     hints: Arc<Hints>,
-    ability: Ability,
+    /// False behind a router: bells are tailed at one server.
+    has_bells: bool,
     buckets: Arc<Buckets>,
     ringer: Arc<Ringer>,
     unseen: Arc<Unseen>,
@@ -117,14 +118,33 @@ struct Inner {
 }
 
 impl Inner {
-    fn new(current: Current, options: MongoOptions, (ability, buckets): Prepared, marks: Arc<Marks>) -> Self {
+    /// Bells are rung by that ringer, or by one of its own.
+    fn new(
+        current: Current,
+        options: MongoOptions,
+        (has_bells, buckets): Prepared,
+        marks: Arc<Marks>,
+        ringer: Option<Arc<Ringer>>,
+    ) -> Self {
         let (names, stop) = (Collections::new(&options.prefix), CancellationToken::new());
         let connection = Arc::new(Connection::new(current, options.clone(), marks.clone(), stop.clone()));
-        let ringer = Arc::new(Ringer::new(Arc::clone(&connection), Arc::clone(&buckets)));
+        let ringer = ringer.unwrap_or_else(|| {
+            Arc::new(Ringer::new(Arc::clone(&connection), Arc::clone(&buckets), stop.clone()))
+        });
         let unseen: Arc<Unseen> = Arc::default();
-        let shared = Shared::new(&connection, &names, Arc::clone(&buckets), &unseen, ability, &options);
+        let shared = Shared {
+            connection: Arc::clone(&connection),
+            names: names.clone(),
+            buckets: Arc::clone(&buckets),
+            unseen: Arc::clone(&unseen),
+            wait: options.hint_wait,
+            create: options.create,
+            has_bells,
+            board: Arc::default(),
+            ringer: Arc::clone(&ringer),
+        };
         let hints = Arc::new(Hints::new(shared, stop));
-        Self { connection, beats: None, names, hints, ability, buckets, ringer, unseen, marks, options }
+        Self { connection, beats: None, names, hints, has_bells, buckets, ringer, unseen, marks, options }
     }
 }
 
@@ -152,7 +172,9 @@ impl MongoStore {
         let made = uri.client(&options).await?;
         check_name(&made.database)?;
         let prepared = prepared(&made.client.database(&made.database), &options).await?;
-        Ok(Self { inner: Arc::new(Inner::new(Current::own(made, uri), options, prepared, Arc::default())) })
+        Ok(Self {
+            inner: Arc::new(Inner::new(Current::own(made, uri), options, prepared, Arc::default(), None)),
+        })
     }
 
     /// Uses a client that the program has already.
@@ -174,7 +196,7 @@ impl MongoStore {
         let database = client.database(&name);
         let prepared = prepared(&database, &options).await?;
         let current = Current::lent(database, connect::lent_room());
-        Ok(Self { inner: Arc::new(Inner::new(current, options, prepared, Arc::default())) })
+        Ok(Self { inner: Arc::new(Inner::new(current, options, prepared, Arc::default(), None)) })
     }
 
     /// Ends what the store and its client have under way: the last thing to do before a program ends its
@@ -219,16 +241,16 @@ impl MongoStore {
         name: String,
         options: MongoOptions,
     ) -> CommandResult<Inner> {
-        let Inner { ability, buckets, marks, .. } = &*self.inner;
+        let Inner { has_bells, buckets, marks, ringer, .. } = &*self.inner;
         let made = uri.client(&options).await.map_err(CommandFailure::not_connected)?;
         // The string was read before, and so was the database's name.
         let made = OwnClient { database: name, ..made };
         // Finds the server and opens a connection now, so that no beat has to.
         run(&made.client.database(&made.database), doc! { "ping": 1 }).await?;
-        let prepared = (*ability, Arc::clone(buckets));
-        let made = Inner::new(Current::own(made, uri), options, prepared, Arc::clone(marks));
+        let prepared = (*has_bells, Arc::clone(buckets));
         // Its runtime may end with its last write, and the bell of that be lost.
-        Ok(Inner { ringer: Arc::clone(&self.inner.ringer), ..made })
+        let ringer = Some(Arc::clone(ringer));
+        Ok(Inner::new(Current::own(made, uri), options, prepared, Arc::clone(marks), ringer))
     }
 
     fn database(&self) -> Database {
@@ -248,8 +270,8 @@ impl MongoStore {
     }
 }
 
-/// What the store can do with bells, and what is known of them.
-type Prepared = (Ability, Arc<Buckets>);
+/// Whether there are bells, and their collections.
+type Prepared = (bool, Arc<Buckets>);
 
 /// Looks at the database, and creates what is missing in it.
 async fn prepared(database: &Database, options: &MongoOptions) -> Result<Prepared, ConnectError> {
@@ -269,12 +291,10 @@ async fn prepared(database: &Database, options: &MongoOptions) -> Result<Prepare
         };
         within(FIRST_ANSWER, "create collections and indexes", create).await??;
     }
-    let (database, buckets) = (database.clone(), Arc::new(Buckets::new(database.name(), options)));
-    let tried = async move {
-        let ability = Box::pin(bells::try_out(&database, &buckets, is_mongos)).await?;
-        Ok((ability, buckets))
-    };
-    Ok(within(FIRST_ANSWER, "try out bells", tried).await?)
+    if is_mongos {
+        words::warn!("no hints, waiters poll every poll_interval: there are no bells behind a mongos");
+    }
+    Ok((!is_mongos, Arc::new(Buckets::new(database.name(), options))))
 }
 
 /// One method of the contract: what it is called in errors, the module that carries it out, and whether it may ring bells.
@@ -294,7 +314,7 @@ macro_rules! carried_out {
 
 impl Store for MongoStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(error::STORE, Reach::Fleet, self.inner.ability.hears.then_some("bells"))
+        Capabilities::new(error::STORE, Reach::Fleet, self.inner.has_bells.then_some("bells"))
     }
 
     store_methods! { carried_out:

@@ -86,6 +86,15 @@ pub(super) enum User {
     Unknown,
 }
 
+impl User {
+    pub(super) fn name(self) -> Option<String> {
+        match self {
+            Self::Named(name) => Some(name),
+            Self::Nobody | Self::Unknown => None,
+        }
+    }
+}
+
 pub(super) async fn user(database: &Database) -> User {
     let Ok(status) = database.run_command(doc! { "connectionStatus": 1 }).await else {
         return User::Unknown;
@@ -107,8 +116,7 @@ pub(super) async fn check(
 ) -> CommandResult<Result<(), ConnectError>> {
     let user = match user(database).await {
         User::Nobody => return Ok(Ok(())),
-        User::Named(user) => Some(user),
-        User::Unknown => None,
+        user => user.name(),
     };
     let answers: Vec<CommandResult<Option<Right>>> = stream::iter(needed(database.name(), names))
         .map(|right| async move { Ok(is_refused(&right.question, database).await?.then_some(right)) })
@@ -133,6 +141,12 @@ async fn is_refused(question: &Document, database: &Database) -> CommandResult<b
             _ => Err(error.into()),
         },
     }
+}
+
+/// Tells that the user lacks these rights, and the remedy.
+pub(super) fn may_not(user: Option<&str>, lacking: &str) -> String {
+    let user = user.map_or_else(|| "the user".to_owned(), |user| format!("the user {user:?}"));
+    format!("{user} may not {lacking}: grant that; docs/operations.md has the role it needs")
 }
 
 /// `insert, update on shop.waiters; remove on shop.locks, shop.runs`: collections that lack the same together.
@@ -226,10 +240,7 @@ pub(super) async fn create_indexes(
 
 /// Names the user who lacks the rights to create what is missing.
 pub(super) async fn may_not_create(database: &Database, places: &[String]) -> ConnectError {
-    let user = match user(database).await {
-        User::Named(user) => Some(user),
-        User::Nobody | User::Unknown => None,
-    };
+    let user = user(database).await.name();
     let lacking = in_words(places.iter().map(|place| ("createIndex", place.as_str())));
     ConnectError::Rights { user, lacking, to_create: true }
 }

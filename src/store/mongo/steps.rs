@@ -70,7 +70,7 @@ impl MongoStore {
         rung: Ringing<T>,
         work: impl FnOnce(Self) -> F + Send + 'static,
     ) -> Answer<'_, T> {
-        let rung = rung.filter(|_| self.inner.ability.rings);
+        let rung = rung.filter(|_| self.inner.has_bells);
         let ringer = Arc::clone(&self.inner.ringer);
         let of_beats = self.inner.beats.as_ref().filter(|_| BEATS.contains(&doing));
         let store = of_beats.unwrap_or(self).clone();
@@ -93,7 +93,7 @@ impl MongoStore {
 
     /// Rings bells of the operation under way.
     pub(super) fn ring(&self, bells: Vec<Bell>) {
-        if self.inner.ability.rings {
+        if self.inner.has_bells {
             self.inner.ringer.ring(bells, carried_out());
         }
     }

@@ -4,7 +4,7 @@
 //! cannot be tailed: its cursor ends at once. So each begins with a *seed*, which concerns nobody.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     fmt::Write as _,
     sync::{
@@ -29,6 +29,7 @@ use crate::{
             error::{CommandFailure, CommandResult},
             messages,
             options::MongoOptions,
+            rights,
         },
     },
     sync::locked,
@@ -47,8 +48,6 @@ const LIMIT_MS: i64 = 2000;
 pub(in crate::store::mongo) struct Bucket(u8);
 
 impl Bucket {
-    pub(in crate::store::mongo) const FIRST: Self = Self(0);
-
     /// The bucket of a topic: the same on every machine and in every version.
     pub(in crate::store::mongo) fn of(topic: &Topic) -> Self {
         let mut hash = Digest::default();
@@ -62,6 +61,11 @@ impl Bucket {
             }
         }
         Self(hash.mixed().to_be_bytes()[0] % BUCKETS)
+    }
+
+    /// Returns whether somebody who listens to these topics hears of them here.
+    pub(in crate::store::mongo) fn concerns(self, topics: &BTreeSet<Topic>) -> bool {
+        topics.iter().any(|topic| Self::of(topic) == self)
     }
 
     pub(super) fn all() -> impl Iterator<Item = Self> {
@@ -111,19 +115,6 @@ impl Buckets {
         format!("{}bells_{bucket}", self.prefix)
     }
 
-    /// Looks which of them are there. What is not known afterwards is looked for when it is needed.
-    pub(in crate::store::mongo) async fn look_around(&self, own: &Database) -> CommandResult<()> {
-        let names: BTreeMap<_, _> = Bucket::all().map(|bucket| (self.name(bucket), bucket)).collect();
-        let found = found(&self.database(own), names.keys()).await?;
-        let mut known = locked(&self.known);
-        for (name, Found { uuid, is_capped }) in found {
-            if let Some(bucket) = names.get(&name).filter(|_| is_capped) {
-                known.insert(*bucket, uuid);
-            }
-        }
-        Ok(())
-    }
-
     /// Forgets what was known of one: it is another one now, or gone. Returns whether it was known.
     pub(super) fn forget(&self, bucket: Bucket) -> bool {
         locked(&self.known).remove(&bucket).is_some()
@@ -137,11 +128,11 @@ impl Buckets {
         let name = self.name(bucket);
         // Found, missing, and not capped; each of them once more, since others see to it at the same time.
         for _ in 0..3 {
-            match found(database, [&name]).await?.remove(&name) {
-                Some(Found { uuid, is_capped: true }) => {
-                    locked(&self.known).insert(bucket, uuid.clone());
-                    return Ok(uuid);
-                }
+            let mut there = self.found(database).await?;
+            let capped = there.iter().filter(|(_, found)| found.is_capped);
+            locked(&self.known).extend(capped.map(|(bucket, found)| (*bucket, found.uuid.clone())));
+            match there.remove(&bucket) {
+                Some(Found { uuid, is_capped: true }) => return Ok(uuid),
                 found if !self.create => {
                     let problem = if found.is_some() { "is not capped" } else { "does not exist" };
                     let problem = format!("the collection {name} {problem}: apply index_script");
@@ -157,6 +148,32 @@ impl Buckets {
             }
         }
         Err(CommandFailure::unknown(format!("the collection {name} is dropped again and again")))
+    }
+
+    /// Those of the collections that are there: of all at once, since the next one is needed soon.
+    async fn found(&self, database: &Database) -> CommandResult<BTreeMap<Bucket, Found>> {
+        let buckets: BTreeMap<_, _> = Bucket::all().map(|bucket| (self.name(bucket), bucket)).collect();
+        let list = doc! {
+            "listCollections": 1,
+            "filter": { "name": { "$in": buckets.keys().collect::<Vec<_>>() } },
+            "cursor": { "batchSize": i32::from(BUCKETS) + 1 },
+            "maxTimeMS": LIMIT_MS,
+        };
+        let reply = allowed(database, list).await?;
+        let cursor = reply.get_document("cursor");
+        let batch = cursor.and_then(|cursor| cursor.get_array("firstBatch"));
+        let mut found = BTreeMap::new();
+        for entry in batch.into_iter().flatten().filter_map(Bson::as_document) {
+            let Some(bucket) = entry.get_str("name").ok().and_then(|name| buckets.get(name)) else {
+                continue;
+            };
+            let uuid = entry.get_document("info").ok().and_then(|info| info.get("uuid")).cloned();
+            let uuid = uuid.ok_or_else(|| CommandFailure::lasting("the server has no ids of collections"))?;
+            let capped =
+                entry.get_document("options").ok().and_then(|options| options.get_bool("capped").ok());
+            found.insert(*bucket, Found { uuid, is_capped: capped == Some(true) });
+        }
+        Ok(found)
     }
 
     /// Sees to it that one can be tailed.
@@ -187,25 +204,18 @@ impl Buckets {
         let uuid = self.ready(database, bucket).await?;
         let reply = self.write(database, bucket, uuid, documents).await?;
         // Those that fail do so for the same reason: the documents are tenure's own.
-        match write_error(&reply) {
-            None => Ok(Inserted::All),
-            Some(error) if error.get_i32("code").is_ok_and(|code| code == COLLECTION_UUID_MISMATCH) => {
+        let Some(error) = write_error(&reply) else { return Ok(Inserted::All) };
+        match error.get_i32("code") {
+            Ok(COLLECTION_UUID_MISMATCH) => {
                 self.forget(bucket);
                 Ok(Inserted::ElseWhere)
             }
-            Some(error) => Err(CommandFailure::unknown(messages::of_reply(error))),
+            // By a validator, say.
+            Ok(code) if codes::is_of_the_document(code) => {
+                Err(CommandFailure::lasting(messages::of_reply(error)))
+            }
+            _ => Err(CommandFailure::unknown(messages::of_reply(error))),
         }
-    }
-
-    /// Asks whether this user may insert bells, and whether this server can: of a document that no server takes.
-    pub(in crate::store::mongo) async fn try_insert(
-        &self,
-        database: &Database,
-        bucket: Bucket,
-    ) -> CommandResult<()> {
-        let uuid = self.ready(database, bucket).await?;
-        let document = doc! { "_id": ["tenure asks what it may do"] };
-        self.write(database, bucket, uuid, vec![document]).await.map(drop)
     }
 
     async fn write(
@@ -274,32 +284,6 @@ struct Found {
     is_capped: bool,
 }
 
-/// Those of these collections that are there, by their names.
-async fn found(
-    database: &Database,
-    names: impl IntoIterator<Item = &String>,
-) -> CommandResult<BTreeMap<String, Found>> {
-    let names: Vec<_> = names.into_iter().map(Bson::from).collect();
-    let list = doc! {
-        "listCollections": 1,
-        "filter": { "name": { "$in": names } },
-        "cursor": { "batchSize": i32::from(BUCKETS) + 1 },
-        "maxTimeMS": LIMIT_MS,
-    };
-    let reply = allowed(database, list).await?;
-    let cursor = reply.get_document("cursor");
-    let batch = cursor.and_then(|cursor| cursor.get_array("firstBatch"));
-    let mut found = BTreeMap::new();
-    for entry in batch.into_iter().flatten().filter_map(Bson::as_document) {
-        let Ok(name) = entry.get_str("name") else { continue };
-        let uuid = entry.get_document("info").ok().and_then(|info| info.get("uuid")).cloned();
-        let uuid = uuid.ok_or_else(|| CommandFailure::lasting("the server has no ids of collections"))?;
-        let capped = entry.get_document("options").ok().and_then(|options| options.get_bool("capped").ok());
-        found.insert(name.to_owned(), Found { uuid, is_capped: capped == Some(true) });
-    }
-    Ok(found)
-}
-
 fn create(name: &str) -> Document {
     doc! {
         "create": name, "capped": true, "size": SIZE, "writeConcern": { "w": 1 }, "maxTimeMS": LIMIT_MS,
@@ -321,7 +305,8 @@ fn write_error(reply: &Document) -> Option<&Document> {
     reply.get_array("writeErrors").ok()?.first()?.as_document()
 }
 
-fn seed() -> Document {
+/// A document that concerns nobody.
+pub(super) fn seed() -> Document {
     doc! { "_id": ObjectId::new(), "seed": true }
 }
 
@@ -336,7 +321,10 @@ fn unless(done: &[i32], outcome: CommandResult<Document>) -> CommandResult<()> {
 /// Runs a command. One that this user may not is named by its right.
 async fn allowed(database: &Database, command: Document) -> CommandResult<Document> {
     let right = right(database, &command);
-    run(database, command).await.map_err(|failure| named(failure, &right))
+    match run(database, command).await {
+        Err(failure) => Err(named(failure, database, &right).await),
+        answer => answer,
+    }
 }
 
 /// The right that a command needs, and on what.
@@ -354,10 +342,10 @@ pub(super) fn right(database: &Database, command: &Document) -> String {
     )
 }
 
-/// Names the right that is lacking, if that is it.
-pub(super) fn named(failure: CommandFailure, right: &str) -> CommandFailure {
+/// Names the right that is lacking, and the user who lacks it, if that is it.
+pub(super) async fn named(failure: CommandFailure, database: &Database, right: &str) -> CommandFailure {
     if failure.code() == Some(codes::UNAUTHORIZED) {
-        failure.in_other_words(format!("the user may not {right}: docs/operations.md has the role to grant"))
+        failure.in_other_words(rights::may_not(rights::user(database).await.name().as_deref(), right))
     } else {
         failure
     }
@@ -382,8 +370,6 @@ pub(super) fn is_uncapped(error: &DriverError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::model::SessionId;
 

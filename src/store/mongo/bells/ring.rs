@@ -10,15 +10,18 @@ use std::{
 
 use bson::{Document, Timestamp};
 use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    buckets::{Bucket, Buckets, Inserted},
+    board::{Failure, Silent},
+    buckets::{Bucket, Buckets, Inserted, seed},
     encoding,
 };
 use crate::{
+    error::StoreError,
     store::{
         Bell, News, Topic,
-        mongo::{command::within, error::CommandResult, renewal::Connection},
+        mongo::{command::within, error::CommandResult, hints::MENDED_WITHIN, renewal::Connection},
     },
     sync::locked,
     words,
@@ -29,6 +32,10 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The time after which a failed insert is tried once more, and then twice as long each time: what left the outcome
 /// of a write unknown may meet that of its bell, too.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The number of times that it is tried again: six seconds at least.
+const TRIES: u32 = 6;
+/// The time after which one that was given up is followed by the next: it says whether bells can be rung again.
+const PAUSE: Duration = Duration::from_secs(5);
 /// The number of inserts at once, each of which has a connection.
 const AT_ONCE: usize = 4;
 /// The most news of one bucket that wait for an insert to end: with a server that hangs, there is no use in more.
@@ -51,17 +58,32 @@ pub(in crate::store::mongo) struct Ringer {
     queues: Mutex<BTreeMap<Bucket, Queue>>,
     permits: Semaphore,
     under_way: watch::Sender<usize>,
+    /// The buckets that cannot be written at present: others hear of nothing that is told there.
+    mute: watch::Sender<Silent>,
+    stop: CancellationToken,
 }
 
 impl Ringer {
-    pub(in crate::store::mongo) fn new(connection: Arc<Connection>, buckets: Arc<Buckets>) -> Self {
+    /// Tries no failed bell again once it is stopped.
+    pub(in crate::store::mongo) fn new(
+        connection: Arc<Connection>,
+        buckets: Arc<Buckets>,
+        stop: CancellationToken,
+    ) -> Self {
         Self {
             connection,
             buckets,
             queues: Mutex::default(),
             permits: Semaphore::new(AT_ONCE),
             under_way: watch::Sender::new(0),
+            mute: watch::Sender::default(),
+            stop,
         }
+    }
+
+    /// Follows the buckets that cannot be written.
+    pub(in crate::store::mongo) fn mute(&self) -> watch::Receiver<Silent> {
+        self.mute.subscribe()
     }
 
     /// Rings bells for writes that were carried out by that time, and returns at once. Their loss is no error.
@@ -93,28 +115,46 @@ impl Ringer {
         let _ = self.under_way.subscribe().wait_for(|number| *number == 0).await;
     }
 
-    /// Writes what is in the queue of a bucket until nothing is.
+    /// Writes what is in the queue of a bucket until nothing is, and none has failed.
     async fn empty(self: Arc<Self>, bucket: Bucket) {
+        let mut failed = false;
         loop {
             let permit = self.permits.acquire().await;
             let queue = {
                 let mut queues = locked(&self.queues);
                 let queue = queues.get_mut(&bucket).map(std::mem::take).unwrap_or_default();
-                if queue.is_empty() {
+                if queue.is_empty() && !failed {
                     queues.remove(&bucket);
                 }
                 queue
             };
-            if queue.is_empty() {
-                break;
-            }
             let documents =
                 queue.iter().flat_map(|(to, waiting)| encoding::written(to, &waiting.news, waiting.at));
-            let written = self.write(bucket, documents.collect());
-            if let Err(error) = within(LIMIT, "ring a bell", written).await {
-                words::debug!(%error, "a bell was not rung: those whom it concerns look at the next poll");
+            let mut documents: Vec<_> = documents.collect();
+            if documents.is_empty() {
+                if !failed {
+                    break;
+                }
+                documents.push(seed());
             }
+            let written = within(LIMIT, "ring a bell", self.write(bucket, documents)).await;
             drop(permit);
+            let silent = |error: StoreError| Err(Failure { error: error.to_string(), lasting: false });
+            let Err(failure) = written.unwrap_or_else(silent) else {
+                failed = false;
+                self.mute.send_if_modified(|mute| mute.remove(&bucket).is_some());
+                continue;
+            };
+            let Failure { error, lasting } = &failure;
+            words::debug!(error, "a bell was not rung: those whom it concerns look at the next poll");
+            failed = true;
+            let pause = if *lasting { MENDED_WITHIN } else { PAUSE };
+            self.mute.send_modify(|mute| _ = mute.insert(bucket, failure));
+            // What is to be told meanwhile waits, up to a limit.
+            if self.stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                locked(&self.queues).remove(&bucket);
+                break;
+            }
         }
         self.under_way.send_modify(|number| *number -= 1);
     }
@@ -123,24 +163,26 @@ impl Ringer {
         &self,
         bucket: Bucket,
         documents: Vec<Document>,
-    ) -> impl Future<Output = CommandResult<()>> + Send + 'static {
+    ) -> impl Future<Output = CommandResult<Result<(), Failure>>> + Send + 'static {
         let (connection, buckets) = (Arc::clone(&self.connection), Arc::clone(&self.buckets));
         async move {
             let used = connection.current();
             let database = buckets.database(&used.database);
-            let mut pause = FIRST_PAUSE;
+            let mut pauses = (0..TRIES).map(|tries| FIRST_PAUSE * 2_u32.pow(tries));
             loop {
                 let inserted = buckets.insert(&database, bucket, documents.clone());
-                match connection.watched(&used, inserted).await {
-                    Ok(Inserted::All) => return Ok(()),
+                let failure = match connection.watched(&used, inserted).await {
+                    Ok(Inserted::All) => return Ok(Ok(())),
                     // The collection is not the one that was known: it is looked for at the next attempt.
-                    Ok(Inserted::ElseWhere) => {}
-                    Err(failure) if failure.is_lasting() => return Err(failure),
-                    Err(failure) => {
-                        words::debug!(error = failure.into_words(), "a bell is rung once more");
+                    Ok(Inserted::ElseWhere) => continue,
+                    Err(failure) => Failure::from(failure),
+                };
+                match pauses.next() {
+                    Some(pause) if !failure.lasting => {
+                        words::debug!(error = failure.error, "a bell is rung once more");
                         tokio::time::sleep(pause).await;
-                        pause *= 2;
                     }
+                    _ => return Ok(Err(failure)),
                 }
             }
         }

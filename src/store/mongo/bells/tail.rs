@@ -10,6 +10,7 @@ use bson::{Bson, Document, RawBsonRef, Timestamp, doc};
 use futures::StreamExt;
 use mongodb::{
     Database,
+    error::Error as DriverError,
     raw_batch_cursor::{RawBatch, RawBatchCursor},
 };
 use tokio::{sync::watch, time::timeout};
@@ -22,11 +23,9 @@ use super::{
 use crate::{
     clock::{Clock, Moment, SystemClock},
     logic::backoff::jittered,
-    model::SessionId,
     store::{
         Bell, Topic,
         mongo::{
-            command::run,
             error::{CommandFailure, CommandResult},
             hints::{End, PATIENCE, Shared, Wanted},
             renewal::{Current, Moves},
@@ -96,7 +95,7 @@ pub(in crate::store::mongo) async fn follow(
             Ok(Some(Ok(batch))) => read(&batch),
             // Perhaps with the whole database.
             Ok(Some(Err(error))) if is_dropped(&error) => return End::Dropped,
-            Ok(Some(Err(error))) => return shared.failed(&tail.used, error),
+            Ok(Some(Err(error))) => return tail.ended(error).await,
             Ok(None) => return End::silent("the server closed it"),
             Err(_) => return End::silent(format!("no answer within {patience:?}")),
         };
@@ -150,7 +149,10 @@ async fn try_open(
         Err(error) if is_uncapped(&error) => return Ok(None),
         cursor => cursor,
     };
-    let mut cursor = cursor.map_err(|error| named(error.into(), &right))?;
+    let mut cursor = match cursor {
+        Err(error) => return Err(named(error.into(), database, &right).await),
+        Ok(cursor) => cursor,
+    };
     // This one is there already.
     let first = cursor.next().await.transpose()?;
     let first = first.and_then(|first| read(&first)).filter(|batch| batch.id != 0);
@@ -183,28 +185,6 @@ async fn open(
     opened.map(Some)
 }
 
-/// Tries out whether bells can be heard. Leaves no cursor behind, not for a moment.
-pub(in crate::store::mongo) async fn try_out(buckets: &Buckets, own: &Database) -> CommandResult<()> {
-    let (database, collection) = (buckets.database(own), buckets.name(Bucket::FIRST));
-    let nobody = BTreeSet::from([Topic::Session(SessionId::from_u128(0))]);
-    for seeds in [true, false] {
-        let find = find(&collection, &nobody);
-        let right = right(&database, &find);
-        let cursor = match database.run_command(find).await {
-            Ok(reply) => reply.get_document("cursor").and_then(|cursor| cursor.get_i64("id")).unwrap_or(0),
-            Err(error) if is_uncapped(&error) => 0,
-            Err(error) => return Err(named(error.into(), &right)),
-        };
-        if cursor != 0 {
-            return run(&database, doc! { "killCursors": collection, "cursors": [cursor] }).await.map(drop);
-        }
-        if seeds {
-            buckets.seed(&database, Bucket::FIRST).await?;
-        }
-    }
-    Err(CommandFailure::lasting(format!("the collection {collection} cannot be tailed")))
-}
-
 /// What all cursors of one tail share.
 struct Tail<'a> {
     shared: &'a Shared,
@@ -225,12 +205,23 @@ impl Tail<'_> {
             opened = timeout(PATIENCE, open) => opened,
         };
         let opened = opened.map_err(|_| End::silent("no answer when opening it"))?;
-        let opened = opened.map_err(|failure| self.shared.gave_up(&self.used, failure))?;
+        let opened = opened.map_err(|failure| self.shared.failed(&self.used, failure))?;
         // Perhaps with the whole database.
         let (open, batch) = opened.ok_or(End::Dropped)?;
         // Whoever looks now sees what was carried out by now, also that of which the bells are in this batch.
         self.shared.unseen.note(batch.at);
         Ok((open, batch))
+    }
+
+    async fn ended(&self, error: DriverError) -> End {
+        let Shared { buckets, .. } = self.shared;
+        let database = buckets.database(&self.used.database);
+        let right = format!("find on {}.{}", database.name(), buckets.name(self.bucket));
+        let failure = timeout(PATIENCE, named(error.into(), &database, &right)).await;
+        failure.map_or_else(
+            |_| End::silent("the server refused it"),
+            |failure| self.shared.failed(&self.used, failure),
+        )
     }
 
     fn wait(&self) -> Duration {
@@ -249,7 +240,7 @@ impl Tail<'_> {
             // First: who is told looks at once.
             self.shared.unseen.note(bell.at);
             for news in bell.news {
-                self.shared.tell_bell(Bell { to: Some(bell.to.clone()), news });
+                self.shared.board.rung(Bell { to: Some(bell.to.clone()), news });
             }
         }
     }

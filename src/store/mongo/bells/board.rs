@@ -1,0 +1,114 @@
+//! The board of a store: what those who listen are told, and the buckets that cannot be tailed at present. Who
+//! listens to those looks at the next poll.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Mutex,
+};
+
+use tokio::sync::broadcast;
+
+use super::buckets::Bucket;
+use crate::{
+    store::{Bell, Hint, Topic, mongo::error::CommandFailure},
+    sync::locked,
+};
+
+/// The number of hints a slow listener may lag behind before it gets a [resync](Hint::Resync).
+const HINTS_KEPT: usize = 4096;
+
+/// Why a bucket is silent.
+#[derive(Clone, Debug)]
+pub(in crate::store::mongo) struct Failure {
+    pub(in crate::store::mongo) error: String,
+    /// Somebody has to change something first.
+    pub(in crate::store::mongo) lasting: bool,
+}
+
+/// Buckets that are silent, and why.
+pub(in crate::store::mongo) type Silent = BTreeMap<Bucket, Failure>;
+
+impl Failure {
+    pub(in crate::store::mongo) fn unheard(self) -> Hint {
+        Hint::Failing { error: self.error, lasting: self.lasting }
+    }
+
+    pub(in crate::store::mongo) fn unsent(self) -> Hint {
+        Hint::Unsent { error: self.error, lasting: self.lasting }
+    }
+}
+
+impl From<CommandFailure> for Failure {
+    fn from(failure: CommandFailure) -> Self {
+        let lasting = failure.is_lasting() || failure.is_of_the_command();
+        Self { error: failure.into_words(), lasting }
+    }
+}
+
+/// What the listeners of a handle are told. Each takes what concerns it.
+#[derive(Clone)]
+pub(in crate::store::mongo) enum Told {
+    Bell(Bell),
+    /// Open anew: changes from here on are told.
+    Opened(Bucket),
+    Deaf(Bucket, Failure),
+}
+
+pub(in crate::store::mongo) struct Board {
+    listeners: broadcast::Sender<Told>,
+    deaf: Mutex<Silent>,
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        let listeners = broadcast::Sender::new(HINTS_KEPT);
+        Self { listeners, deaf: Mutex::default() }
+    }
+}
+
+impl Board {
+    pub(in crate::store::mongo) fn listen(&self) -> broadcast::Receiver<Told> {
+        self.listeners.subscribe()
+    }
+
+    pub(super) fn rung(&self, bell: Bell) {
+        self.tell(Told::Bell(bell));
+    }
+
+    pub(in crate::store::mongo) fn opened(&self, bucket: Bucket) {
+        self.left(bucket);
+        self.tell(Told::Opened(bucket));
+    }
+
+    pub(in crate::store::mongo) fn deaf(&self, bucket: Bucket, failure: Failure) {
+        locked(&self.deaf).insert(bucket, failure.clone());
+        self.tell(Told::Deaf(bucket, failure));
+    }
+
+    /// Nobody listens to it any more.
+    pub(in crate::store::mongo) fn left(&self, bucket: Bucket) {
+        locked(&self.deaf).remove(&bucket);
+    }
+
+    /// Returns why some of these topics are not heard of, if so.
+    pub(in crate::store::mongo) fn why_deaf(&self, topics: &BTreeSet<Topic>) -> Option<Failure> {
+        let deaf = locked(&self.deaf);
+        deaf.iter().find(|(bucket, _)| bucket.concerns(topics)).map(|(_, why)| why.clone())
+    }
+
+    fn tell(&self, told: Told) {
+        // An error only says that nobody listens.
+        let _ = self.listeners.send(told);
+    }
+}
+
+impl Told {
+    /// Returns the hint for those who listen to these topics, if it concerns them.
+    pub(in crate::store::mongo) fn hint(self, topics: &BTreeSet<Topic>) -> Option<Hint> {
+        match self {
+            Self::Bell(bell) => bell.concerns(topics).then_some(Hint::News(bell.news)),
+            Self::Opened(bucket) => bucket.concerns(topics).then_some(Hint::Resync),
+            Self::Deaf(bucket, failure) => bucket.concerns(topics).then(|| failure.unheard()),
+        }
+    }
+}
