@@ -163,6 +163,7 @@ fn health_has_its_status_and_its_troubles() {
         "audit"
         "purge"
         "hints"
+        "ringing"
         "spreads"
         "schedules"
         "defining"

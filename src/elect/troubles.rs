@@ -230,7 +230,8 @@ impl Work {
         let says = |words: &[&str]| words.iter().any(|word| error.contains(word));
         if says(&["not authorized", "Unauthorized"]) {
             let (collection, rights) = self.rights();
-            Some(format!("grant {rights} on {collection}"))
+            let refused = refused_on(error).unwrap_or_else(|| collection.to_owned());
+            Some(format!("grant {rights} on {refused}"))
         } else if says(&["Authentication", "authenticated", "authentication failed", "SCRAM failure"]) {
             Some("check whether the password or the certificate has changed or expired".to_owned())
         } else if says(&["certificate"]) {
@@ -506,6 +507,15 @@ impl Engine {
     }
 }
 
+/// Returns the collection that a MongoDB server has refused, with its database and its prefix: `not authorized on shop to
+/// execute command { insert: "t_waiters"`.
+fn refused_on(error: &str) -> Option<String> {
+    let (database, command) =
+        error.split_once("not authorized on ")?.1.split_once(" to execute command { ")?;
+    let collection = command.split_once(": \"")?.1.split_once('"')?.0;
+    Some(format!("{database}.{collection}"))
+}
+
 /// Makes a call of the store that does not panic, and keeps to its limit even if the store does not.
 pub(super) async fn careful<T>(
     limit: Duration,
@@ -632,8 +642,9 @@ mod tests {
 
     #[test]
     fn who_reads_it_is_logged_what_to_do() {
-        let error = "not authorized on tenure to execute command { insert: \"waiters\" }";
-        assert_eq!(Work::Joining.advice(error).unwrap(), "grant find, insert, update on waiters");
+        let error = "not authorized on shop to execute command { insert: \"t_waiters\" }";
+        assert_eq!(Work::Joining.advice(error).unwrap(), "grant find, insert, update on shop.t_waiters");
+        assert_eq!(Work::Joining.advice("Unauthorized").unwrap(), "grant find, insert, update on waiters");
         let error = "Kind: SCRAM failure: Authentication failed., labels: {}";
         assert!(Work::Beats.advice(error).unwrap().contains("password"));
         assert!(Work::Beats.advice("no answer within 1s").is_none());

@@ -61,7 +61,7 @@ async fn whoever_may_not_stand_in_line_is_told_what_to_grant_and_when_it_works()
     let _campaign = waits.campaign("orders").start().unwrap();
     until("it is told", async || {
         let told =
-            log.with(&["WARN", "joining the line is failing", "grant find, insert, update on waiters"]);
+            log.with(&["WARN", "joining the line is failing", "grant find, insert, update on app.waiters"]);
         when(!told.is_empty(), log.lines())
     })
     .await;
@@ -94,6 +94,7 @@ async fn hints_that_may_not_be_sent_or_heard_are_told_with_the_right_and_so_is_t
     let admin = root.database("admin");
     let bells = |actions: &[&str]| {
         let mut privileges = privileges(true);
+        // Not `find` on all of them.
         privileges[0] = doc! {
             "resource": { "db": "app", "collection": "" }, "actions": ["listCollections", "listIndexes"],
         };

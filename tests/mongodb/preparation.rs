@@ -127,8 +127,10 @@ async fn records_of_an_earlier_layout_are_refused_in_one_sentence() {
     let uri = shared_single().await.uri();
     let database = database(uri, "layouts").await;
     let locks = database.collection::<Document>("locks");
-    for layout in [Bson::Int64(1), Bson::Int32(1)] {
+    for layout in [Bson::Int64(1), Bson::Int32(1), Bson::Double(1.0)] {
         locks.delete_many(doc! {}).await.unwrap();
+        // The first record is none of them.
+        locks.insert_one(doc! { "_id": "another lock", "v": 2_i64 }).await.unwrap();
         locks.insert_one(doc! { "_id": "a lock", "v": layout }).await.unwrap();
         let error = refused_for_good(uri, own("layouts")).await;
         assert!(!error.is_retryable());

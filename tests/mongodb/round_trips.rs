@@ -135,6 +135,9 @@ async fn a_thousand_keys_are_taken_in_two_round_trips_and_released_in_one() {
     let (place, log) = counted(mongod::shared_single().await.uri()).await;
     let fixture = place.fixture();
     let (first, second) = (fixture.session(), fixture.session());
+    let two = ["one", "two"].map(|key| Take { lock: fixture.lock(key), by: fixture.candidate(first, 9000) });
+    fixture.take_all(two.into(), &[]).await;
+    assert_eq!(log.names(), ["aggregate", "hello", "update"], "the very first of a store");
     let taken = fixture.take_all(takes(&fixture, first, 1000, 1), &[]).await;
     assert_eq!(log.names(), ["aggregate", "update"], "fresh keys");
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bson::{Bson, Document, doc};
+use bson::{Document, doc};
 use mongodb::Database;
 use tokio::time::timeout;
 
@@ -21,6 +21,8 @@ use crate::words;
 
 /// Server 6.0, by the version of its wire protocol.
 const OLDEST_WIRE: i32 = 17;
+/// The number of records in which a start looks for those of an earlier layout: a few milliseconds of the server.
+const OLDEST_RECORDS: i64 = 10_000;
 
 /// Refuses what would break a promise, and warns of what may. Answers whether the server is a router of a sharded
 /// cluster.
@@ -70,16 +72,18 @@ pub(super) async fn look(
     Ok(Ok(is_mongos))
 }
 
-/// The layout of the collection's first record, if an earlier version of tenure wrote it.
+/// The layout of a record that an earlier version of tenure wrote, if there is one among the oldest: no start is to
+/// read a whole ledger. Those behind them are refused one by one.
 async fn earlier_layout(database: &Database, name: &str) -> CommandResult<Option<i64>> {
-    let first = doc! { "find": name, "projection": { "v": 1 }, "limit": 1, "singleBatch": true };
-    let first = batch(&run(database, first).await?);
-    let layout = first.first().and_then(|record| match record.get("v")? {
-        Bson::Int32(found) => Some(i64::from(*found)),
-        Bson::Int64(found) => Some(*found),
-        _ => None,
-    });
-    Ok(layout.filter(|found| (1..LAYOUT).contains(found)))
+    let pipeline = vec![
+        doc! { "$limit": OLDEST_RECORDS },
+        doc! { "$match": { "v": { "$gte": 1, "$lt": LAYOUT } } },
+        doc! { "$limit": 1 },
+        doc! { "$project": { "_id": 0, "v": { "$toLong": "$v" } } },
+    ];
+    let earlier =
+        batch(&run(database, doc! { "aggregate": name, "pipeline": pipeline, "cursor": {} }).await?);
+    Ok(earlier.first().and_then(|record| record.get_i64("v").ok()))
 }
 
 /// With two members that hold data, one that fails stops every majority write.

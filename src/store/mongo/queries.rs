@@ -162,10 +162,11 @@ pub(super) fn aggregate(collection: &str, pipeline: Vec<Document>, local: bool, 
     }
 }
 
-/// Reads locks by their ids, and the server's clock beside them: what a majority has, or what the
-/// primary has now (`local`), though a failure may undo it.
+/// Reads locks by their ids, and the server's clock beside them, if the collection has any record: what a majority has,
+/// or what the primary has now (`local`), though a failure may undo it. Needs no right but `find` on the collection.
 pub(super) fn locks_and_time(collection: &str, ids: Vec<Bson>, local: bool, limit: Duration) -> Document {
-    let clock = doc! { "$unionWith": { "pipeline": [{ "$documents": [{ "now": "$$NOW" }] }] } };
+    let any = vec![doc! { "$limit": 1 }, doc! { "$project": { "_id": 0, "now": "$$NOW" } }];
+    let clock = doc! { "$unionWith": { "coll": collection, "pipeline": any } };
     aggregate(collection, vec![doc! { "$match": by_ids(ids) }, clock], local, limit)
 }
 

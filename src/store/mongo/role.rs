@@ -9,12 +9,18 @@ pub(super) fn script(database: &str, names: &Collections, prefix: &str, bells_in
     let mut script = format!(
         "db.getSiblingDB({database:?}).createRole({{\n  \"role\": \"tenure\",\n  \"privileges\": [\n"
     );
-    privilege(&mut script, database, "", &["find", "listCollections"], false);
+    privilege(&mut script, database, "", &["listCollections"], false);
     for name in [&names.sessions, &names.locks, &names.waiters, &names.fences] {
-        let actions = ["insert", "update", "remove", "createIndex", "listIndexes"];
+        let actions = ["find", "insert", "update", "remove", "createIndex", "listIndexes"];
         privilege(&mut script, database, name, &actions, false);
     }
-    privilege(&mut script, database, &names.runs, &["insert", "update", "remove", "listIndexes"], true);
+    privilege(
+        &mut script,
+        database,
+        &names.runs,
+        &["find", "insert", "update", "remove", "listIndexes"],
+        true,
+    );
     script.push_str("  ],\n  \"roles\": []\n})\n");
     if bells_in_local {
         script.push_str(
@@ -28,7 +34,7 @@ pub(super) fn script(database: &str, names: &Collections, prefix: &str, bells_in
         script,
         "db.getSiblingDB({database:?}).grantPrivilegesToRole(\"tenure\", [...Array(64).keys()].map((n) => ({{\n  \
          \"resource\": {{ \"db\": {database:?}, \"collection\": {:?} + String(n).padStart(2, \"0\") }},\n  \
-         \"actions\": [\"insert\", \"convertToCapped\"]\n}})))\n",
+         \"actions\": [\"find\", \"insert\", \"convertToCapped\"]\n}})))\n",
         format!("{prefix}bells_"),
     );
     script

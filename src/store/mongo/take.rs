@@ -11,7 +11,7 @@ use bson::{Bson, Document, doc};
 use super::{
     MongoStore,
     batch::{BATCH, by_key, in_batch, side_by_side},
-    command::{find, write},
+    command::{find, run, write},
     error::{CommandFailure, CommandResult},
     fields::{LAYOUT, date, lock_id, long, millis},
     locks::{
@@ -188,8 +188,15 @@ async fn look(
     let (database, names) = store.place();
     let ids = places.iter().map(|place| lock_id(&takes[*place].lock).into()).collect();
     let read = find(&database, queries::locks_and_time(&names.locks, ids, local, limit)).await?;
-    let now = read.last().and_then(|clock| clock.get_datetime("now").ok());
-    let now = now.ok_or_else(|| CommandFailure::unknown("the server did not report its time"))?;
+    let now = match read.last().and_then(|clock| clock.get_datetime("now").ok().copied()) {
+        Some(now) => now,
+        // There is no lock yet.
+        None => run(&database, doc! { "hello": 1 })
+            .await?
+            .get_datetime("localTime")
+            .copied()
+            .map_err(|_| CommandFailure::unknown("the server did not report its time"))?,
+    };
     let now = StoreTime::from_millis(now.timestamp_millis());
     let found = by_key(read);
     let change =
