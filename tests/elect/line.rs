@@ -268,6 +268,17 @@ async fn a_released_lock_comes_to_the_first_who_lives_at_once_however_many_died_
     }
 }
 
+/// It was seen to beat, and may have begun: the others wait for its death.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_handed_to_one_that_has_just_died_comes_to_the_next_within_a_ttl_and_a_poll() {
+    let config = World::config("any");
+    for (dead, since) in [1, 3, 10].into_iter().flat_map(|dead| [1, 4].map(|s| (dead, SECOND * s))) {
+        let (took, _) = scene(&World::new(), dead, since, false).await.hand_over().await;
+        let longest = config.ttl() + config.poll_interval();
+        assert!(took <= longest, "{dead} dead for {since:?}: after {took:?}, not within {longest:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_released_lock_comes_to_the_first_who_lives_at_once_after_an_outage_of_the_others() {
     let (_, alone) = scene(&World::new(), 0, SECOND * 60, false).await.hand_over().await;
