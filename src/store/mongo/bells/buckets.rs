@@ -128,11 +128,11 @@ impl Buckets {
         let name = self.name(bucket);
         // Found, missing, and not capped; each of them once more, since others see to it at the same time.
         for _ in 0..3 {
-            let mut there = self.found(database).await?;
-            let capped = there.iter().filter(|(_, found)| found.is_capped);
-            locked(&self.known).extend(capped.map(|(bucket, found)| (*bucket, found.uuid.clone())));
-            match there.remove(&bucket) {
-                Some(Found { uuid, is_capped: true }) => return Ok(uuid),
+            match found(database, &name).await? {
+                Some(Found { uuid, is_capped: true }) => {
+                    locked(&self.known).insert(bucket, uuid.clone());
+                    return Ok(uuid);
+                }
                 found if !self.create => {
                     let problem = if found.is_some() { "is not capped" } else { "does not exist" };
                     let problem = format!("the collection {name} {problem}: apply index_script");
@@ -148,32 +148,6 @@ impl Buckets {
             }
         }
         Err(CommandFailure::unknown(format!("the collection {name} is dropped again and again")))
-    }
-
-    /// Those of the collections that are there: of all at once, since the next one is needed soon.
-    async fn found(&self, database: &Database) -> CommandResult<BTreeMap<Bucket, Found>> {
-        let buckets: BTreeMap<_, _> = Bucket::all().map(|bucket| (self.name(bucket), bucket)).collect();
-        let list = doc! {
-            "listCollections": 1,
-            "filter": { "name": { "$in": buckets.keys().collect::<Vec<_>>() } },
-            "cursor": { "batchSize": i32::from(BUCKETS) + 1 },
-            "maxTimeMS": LIMIT_MS,
-        };
-        let reply = allowed(database, list).await?;
-        let cursor = reply.get_document("cursor");
-        let batch = cursor.and_then(|cursor| cursor.get_array("firstBatch"));
-        let mut found = BTreeMap::new();
-        for entry in batch.into_iter().flatten().filter_map(Bson::as_document) {
-            let Some(bucket) = entry.get_str("name").ok().and_then(|name| buckets.get(name)) else {
-                continue;
-            };
-            let uuid = entry.get_document("info").ok().and_then(|info| info.get("uuid")).cloned();
-            let uuid = uuid.ok_or_else(|| CommandFailure::lasting("the server has no ids of collections"))?;
-            let capped =
-                entry.get_document("options").ok().and_then(|options| options.get_bool("capped").ok());
-            found.insert(*bucket, Found { uuid, is_capped: capped == Some(true) });
-        }
-        Ok(found)
     }
 
     /// Sees to it that one can be tailed.
@@ -282,6 +256,20 @@ pub(super) enum Inserted {
 struct Found {
     uuid: Bson,
     is_capped: bool,
+}
+
+/// The collection of this name, if it is there.
+async fn found(database: &Database, name: &str) -> CommandResult<Option<Found>> {
+    let list = doc! {
+        "listCollections": 1, "filter": { "name": name }, "cursor": {}, "maxTimeMS": LIMIT_MS,
+    };
+    let reply = allowed(database, list).await?;
+    let batch = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
+    let Some(entry) = batch.into_iter().flatten().find_map(Bson::as_document) else { return Ok(None) };
+    let uuid = entry.get_document("info").ok().and_then(|info| info.get("uuid")).cloned();
+    let uuid = uuid.ok_or_else(|| CommandFailure::lasting("the server has no ids of collections"))?;
+    let capped = entry.get_document("options").ok().and_then(|options| options.get_bool("capped").ok());
+    Ok(Some(Found { uuid, is_capped: capped == Some(true) }))
 }
 
 fn create(name: &str) -> Document {
