@@ -35,7 +35,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The number of times that it is tried again: six seconds at least.
 const TRIES: u32 = 6;
 /// The time after which one that was given up is followed by the next: it says whether bells can be rung again.
-const PAUSE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_secs(1);
 /// The number of inserts at once, each of which has a connection.
 const AT_ONCE: usize = 4;
 /// The most news of one bucket that wait for an insert to end: with a server that hangs, there is no use in more.
@@ -86,12 +86,16 @@ impl Ringer {
         self.mute.subscribe()
     }
 
-    /// Rings bells for writes that were carried out by that time, and returns at once. Their loss is no error.
+    /// Rings bells for writes that were carried out by that time, and returns at once. Their loss is no error: where none
+    /// can be written before somebody changes something, none wait.
     pub(in crate::store::mongo) fn ring(self: &Arc<Self>, bells: Vec<Bell>, at: Option<Timestamp>) {
         let mut queues = locked(&self.queues);
         for Bell { to, news } in bells {
             let Some(to) = to else { continue };
             let bucket = Bucket::of(&to);
+            if self.mute.borrow().get(&bucket).is_some_and(|failure| failure.lasting) {
+                continue;
+            }
             let queue = match queues.entry(bucket) {
                 Entry::Occupied(queue) => queue.into_mut(),
                 Entry::Vacant(place) => {
@@ -150,7 +154,6 @@ impl Ringer {
             failed = true;
             let pause = if *lasting { MENDED_WITHIN } else { PAUSE };
             self.mute.send_modify(|mute| _ = mute.insert(bucket, failure));
-            // What is to be told meanwhile waits, up to a limit.
             if self.stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
                 locked(&self.queues).remove(&bucket);
                 break;
