@@ -409,7 +409,7 @@ pub enum Hint {
     },
     /// Something changed that concerns this listener.
     News(News),
-    /// Those of this store's own changes cannot be sent at present: others look for themselves.
+    /// Hints of this store's own changes cannot be sent at present: others look for themselves.
     Unsent {
         /// The reason.
         error: String,

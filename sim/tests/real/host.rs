@@ -37,7 +37,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const FEW: u64 = 3;
 /// A file that a process of the floor has locked.
 const FLOOR: &str = "TENURE_TEST_FLOOR";
-/// Whoever worked so recently has the key.
+/// A member that worked so recently has the key.
 const RECENT: Duration = Duration::from_millis(500);
 
 /// A folder that goes with the test.

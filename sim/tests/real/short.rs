@@ -22,7 +22,7 @@ const HOLDERS: usize = 3;
 const KEYS: usize = 4;
 /// Number of tasks they share out.
 const TASKS: usize = 6;
-/// Whoever worked so recently has the key.
+/// A member that worked so recently has the key.
 pub(crate) const RECENT: Duration = Duration::from_secs(2);
 const BEAT: &str = "findAndModify";
 

@@ -40,7 +40,7 @@ use crate::{
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// What somebody has to mend is tried again after this time, and those who wait for it poll.
+/// Pause before the next try of a source or a bell that somebody has to mend first; waiters poll meanwhile.
 pub(super) const MENDED_WITHIN: Duration = Duration::from_secs(60);
 /// A source that was open for so long has worked: when it ends, the next is opened soon.
 const LIVED: Duration = Duration::from_secs(10);
@@ -131,7 +131,7 @@ impl Shared {
                 biased;
                 () = stop.cancelled() => return self.board.left(bucket),
                 () = moves.moved() => pause = FIRST_PAUSE,
-                // Who begins to listen is told whether it hears.
+                // A listener that begins is told whether it hears.
                 Ok(()) = wanted.changed() => {}
                 () = tokio::time::sleep(if lasting { MENDED_WITHIN } else { pause }) => {
                     pause = (pause * 2).min(LONGEST_PAUSE);

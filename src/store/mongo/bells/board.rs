@@ -45,7 +45,7 @@ impl From<CommandFailure> for Failure {
     }
 }
 
-/// What the listeners of a handle are told. Each takes what concerns it.
+/// Notice to the listeners of a handle. Each takes what concerns it.
 #[derive(Clone)]
 pub(in crate::store::mongo) enum Told {
     Bell(Bell),
