@@ -1,6 +1,6 @@
 //! Requests for one key: run a job under its lock, take it, or wait for it.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
@@ -166,11 +166,11 @@ impl KeyRequest {
         })
     }
 
-    /// Like [`lock`](Self::lock), for a job that blocks its thread. The job checks its token or
-    /// [`Lease::is_valid`]; it cannot be dropped, so its lock is kept until it returns.
+    /// Like [`lock`](Self::lock), for a job that blocks its thread: it has a thread of its own. The job checks its token
+    /// or [`Lease::is_valid`]; it cannot be dropped, so its lock is kept until it returns.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// As [`lock`](Self::lock); or no thread could be started: the job never begins, and the key goes back.
     pub async fn lock_blocking<T, E>(
         self,
         job: impl FnOnce(Lease) -> Result<T, E> + Send + 'static,
@@ -180,14 +180,16 @@ impl KeyRequest {
         E: Send + 'static,
     {
         Ok(match self.once().await? {
-            Ok(hold) => Locked::Running(job::start_blocking(hold, job)),
+            Ok(hold) => Locked::Running(
+                job::start_blocking(hold, job).map_err(|error| Error::Thread(Arc::new(error)))?,
+            ),
             Err(busy) => Locked::Busy(busy),
         })
     }
 
     /// Waits for the lock, runs the job within this call, and releases the lock.
     ///
-    /// The job may borrow from its surroundings.
+    /// The job may borrow from its surroundings. It must not wait for the same key: it would wait for itself.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).

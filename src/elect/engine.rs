@@ -1,6 +1,7 @@
 //! The state that the parts of one engine share.
 
 use std::{
+    io,
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -340,6 +341,19 @@ impl Engine {
 
     pub(crate) fn poll(&self) -> Duration {
         self.config.poll_interval()
+    }
+
+    /// Runs a call of the program that blocks. In the time of a test it is on the runtime's pool, which keeps that time
+    /// from passing.
+    ///
+    /// # Errors
+    /// There is no thread for it: it never begins.
+    pub(crate) fn block(&self, call: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        if self.passes {
+            return self.runtime.spawn_thread(call);
+        }
+        self.runtime.spawn_blocking(call);
+        Ok(())
     }
 
     pub(crate) fn with_context<T>(&self, step: impl FnOnce(Context<'_>) -> T) -> T {

@@ -1,7 +1,8 @@
 //! Errors of the engine.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, io, sync::Arc, time::Duration};
 
+use super::job::no_thread;
 use crate::{
     StoreError,
     error::{Applied, in_words},
@@ -82,6 +83,8 @@ pub enum Error {
         /// Instance that has it.
         by: Holder,
     },
+    /// No thread could be started for a job that blocks. It never begins.
+    Thread(Arc<io::Error>),
     /// The engine is closed.
     Closed,
 }
@@ -101,6 +104,7 @@ impl Error {
         match self {
             Self::Store(error) => error.is_retryable(),
             Self::NoSession { last } => last.as_ref().is_none_or(|error| error.is_retryable()),
+            Self::Thread(_) => true,
             _ => false,
         }
     }
@@ -162,6 +166,7 @@ impl fmt::Display for Error {
                 f,
                 "the schedule {schedule:?} is run by {by}: remove it from the programs that have it first, or use `even_if_owned`"
             ),
+            Self::Thread(error) => f.write_str(&no_thread(error)),
             Self::Closed => f.write_str("the engine is closed"),
         }
     }
@@ -218,6 +223,7 @@ mod tests {
             Error::Reserved(spread),
             Error::Scheduled(schedule.clone()),
             Error::Schedule { schedule, problem: Arc::new(problem) },
+            Error::Thread(Arc::new(std::io::Error::other("no memory"))),
             Error::Closed,
         ];
         assert!(errors.iter().all(|error| error.source().is_none()));
@@ -244,6 +250,7 @@ mod tests {
             the name topics is reserved for the spread of the schedules
             this instance already has a schedule "nightly"
             the schedule "nightly" cannot be run: the expression "* *" has 2 fields, and must have 5, or 6 with seconds first
+            no thread could be started for a job that blocks: no memory
             the engine is closed
             settle (0s) must be between 10ms and 30d
             could not open a session: mongodb could not take locks, nothing was changed: Unauthorized (13): no

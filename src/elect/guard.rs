@@ -12,8 +12,9 @@ use crate::{
 ///
 /// Nothing stops the code beside a guard: watch [`lost`](Self::lost), or let [`run`](Self::run) do it.
 /// Dropping a guard releases the lock in the background; from any thread, also outside a runtime and
-/// while the runtime shuts down (then the session is closed, which frees it too). There are other
-/// [ways to give a key up](crate::elect#ways-to-give-a-key-up).
+/// while the runtime shuts down (then the session is closed, which frees it too). A process that ends meanwhile may be
+/// faster than its store: after a return from `main` without [`close`](super::Elect::close) the key may be free only a
+/// ttl later. There are other [ways to give a key up](crate::elect#ways-to-give-a-key-up).
 #[derive(Debug)]
 #[must_use = "dropping a guard releases its lock"]
 pub struct Guard {

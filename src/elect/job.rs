@@ -3,6 +3,7 @@
 use std::{
     any::Any,
     future::Future,
+    io,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::{Pin, pin},
     sync::Arc,
@@ -113,22 +114,22 @@ where
     JobHandle { lease, end }
 }
 
-/// Runs a blocking job under its lock, on the pool for blocking calls. It cannot be dropped: its lock
-/// is kept until it returns.
+/// Runs a blocking job under its lock, on a thread of its own. It cannot be dropped: its lock is kept until it returns.
+///
+/// # Errors
+/// There is no thread for it: it never begins, and its lock goes back.
 pub(crate) fn start_blocking<T, E>(
     hold: Hold,
     job: impl FnOnce(Lease) -> Result<T, E> + Send + 'static,
-) -> JobHandle<T, E>
+) -> io::Result<JobHandle<T, E>>
 where
     T: Send + 'static,
     E: Send + 'static,
 {
-    let (lease, runtime) = (hold.lease(), hold.cell().engine().runtime.clone());
+    let (lease, engine) = (hold.lease(), hold.cell().engine().clone());
     let (reply, end) = oneshot::channel();
-    let given = lease.clone();
-    let parcel = Parcel::of(&hold.cell().clone(), (hold.work(), hold));
-    runtime.spawn_blocking(move || {
-        let Some((worker, hold)) = parcel.open() else { return };
+    let (given, worker) = (lease.clone(), hold.work());
+    engine.block(move || {
         let cell = hold.cell().clone();
         let mut span = JobSpan::new();
         let end = span.scope(&cell.lock, cell.term, cell.session.id, || match cell.check_stop(cell.now()) {
@@ -139,13 +140,12 @@ where
         drop(worker);
         drop(hold);
         let _ = reply.send(end);
-    });
-    JobHandle { lease, end }
+    })?;
+    Ok(JobHandle { lease, end })
 }
 
-/// Makes a call that blocks its thread, as a part of a job, on the pool for blocking calls. The call cannot be dropped:
-/// whoever drops this leaves it running, and its lock is kept until it returns. One that has not begun by then never
-/// does.
+/// Makes a call that blocks its thread, as a part of a job, on a thread of its own. The call cannot be dropped: if this
+/// is, the call runs on, and its lock is kept until it returns. One that has not begun by then never does.
 pub(crate) async fn call(
     lease: &Lease,
     call: impl FnOnce(Lease) -> Result<(), String> + Send + 'static,
@@ -153,7 +153,7 @@ pub(crate) async fn call(
     let Some(worker) = lease.cell.enter() else { return Err("the lease has ended".to_owned()) };
     let (reply, end) = oneshot::channel();
     let given = lease.clone();
-    lease.cell.engine().runtime.spawn_blocking(move || {
+    let begun = lease.cell.engine().block(move || {
         let cell = given.cell.clone();
         let mut span = JobSpan::new();
         let end = span.scope(&cell.lock, cell.term, cell.session.id, || {
@@ -172,12 +172,18 @@ pub(crate) async fn call(
         let _ = reply.send(end);
         drop(worker);
     });
+    begun.map_err(|error| no_thread(&error))?;
     match end.await {
         Ok(JobEnd::Finished(())) => Ok(()),
         Ok(JobEnd::Failed(error)) => Err(error),
         Ok(JobEnd::Panicked(panic)) => resume_unwind(Box::new(panic)),
         Ok(JobEnd::Cancelled(_) | JobEnd::Overran { .. }) | Err(_) => Err("the lease has ended".to_owned()),
     }
+}
+
+/// Says that a job that blocks could not begin.
+pub(super) fn no_thread(error: &io::Error) -> String {
+    format!("no thread could be started for a job that blocks: {error}")
 }
 
 /// Polls a future for as long as its lease is valid.

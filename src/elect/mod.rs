@@ -478,8 +478,12 @@ impl Elect {
     /// the report lists what has not ended by then, and what the store has not confirmed. One of the [ways to
     /// give a key up](crate::elect#ways-to-give-a-key-up).
     ///
+    /// Call it before `main` returns: the end of the process waits neither for jobs that block nor for the store, and
+    /// what was not given back by then is free only a ttl later.
+    ///
     /// # Cancel safety
-    /// Dropped half-way, what was cancelled stops; call it again to wait for the rest.
+    /// Dropped half-way, what was cancelled stops; call it again to wait for the rest. The session lives until that call
+    /// or until the last handle is dropped.
     pub async fn close(&self) -> CloseReport {
         let engine = self.engine();
         engine.retire();

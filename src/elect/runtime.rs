@@ -1,6 +1,6 @@
 //! The runtime on which the tasks of an engine run.
 
-use std::{future::Future, panic::AssertUnwindSafe, time::Duration};
+use std::{future::Future, io, panic::AssertUnwindSafe, thread, time::Duration};
 
 use futures::FutureExt;
 use tokio::{runtime::Handle, task::JoinHandle};
@@ -69,6 +69,17 @@ impl Runtime {
         });
     }
 
+    /// Runs a call that blocks, on a thread of its own within this runtime: a pool may be full of calls that never end.
+    pub(crate) fn spawn_thread(&self, call: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let handle = self.handle.clone();
+        let run = move || {
+            let _within = handle.enter();
+            call();
+        };
+        thread::Builder::new().name("tenure-job".to_owned()).spawn(run).map(drop)
+    }
+
+    /// Runs a call that blocks, on the pool: time that is paused stands still meanwhile.
     pub(crate) fn spawn_blocking(&self, call: impl FnOnce() + Send + 'static) {
         #[cfg(tenure_sim)]
         if let Some(tasks) = &self.tasks {

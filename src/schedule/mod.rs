@@ -213,8 +213,7 @@ impl ScheduleBuilder {
         self.begin(Body { call: Arc::new(call), blocks: false })
     }
 
-    /// Has it run like [`run`](Self::run), with a job that blocks its thread: it runs on the runtime's pool for blocking
-    /// calls.
+    /// Has it run like [`run`](Self::run), with a job that blocks its thread: each run has a thread of its own.
     ///
     /// The job learns that it is to stop from its [token](Lease::token), by [`is_cancelled`](Lease::is_cancelled). It
     /// cannot be dropped. One that goes on after its `timeout` and `stop_grace` holds up its schedule: the next run begins
@@ -223,7 +222,7 @@ impl ScheduleBuilder {
     /// of the schedule begins the tick again, as if its runner had died. A call that goes on after the session has ended
     /// is reported as [overran](crate::Event::Overran).
     ///
-    /// The pool has 512 threads unless the runtime was built with another number. A job that finds none free waits.
+    /// A run for which no thread can be started fails, and never begins.
     ///
     /// # Errors
     /// As [`run`](Self::run).

@@ -254,15 +254,14 @@ impl<M: Clone + Send + Sync + 'static> SpreadBuilder<M> {
         })
     }
 
-    /// Takes part like [`run`](Self::run), with a job that blocks its thread: it runs on the runtime's pool for blocking
-    /// calls.
+    /// Takes part like [`run`](Self::run), with a job that blocks its thread: each run has a thread of its own.
     ///
     /// The job learns that it is to stop from its [token](Lease::token), by
     /// [`is_cancelled`](Lease::is_cancelled). It cannot be dropped: its task stays here until it has returned, also
     /// if that is after `stop_grace`, and no other instance gets it before, unless this instance's session ends. A call
     /// that goes on after that is reported as [overran](crate::Event::Overran).
     ///
-    /// The pool has 512 threads unless the runtime was built with another number. A job that finds none free waits.
+    /// A run for which no thread can be started fails, and never begins.
     ///
     /// # Errors
     /// As [`run`](Self::run).

@@ -22,5 +22,7 @@ mod restored;
 mod rounds;
 mod scripts;
 mod takeover;
+#[cfg(target_os = "linux")]
+mod threads;
 #[path = "../support/wait.rs"]
 mod wait;

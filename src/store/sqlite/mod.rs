@@ -215,8 +215,12 @@ impl SqliteStore {
             let thread = locked(&inner.thread).take();
             thread.is_none_or(|thread| thread.join().is_ok())
         };
-        if !tokio::task::spawn_blocking(close).await.is_ok_and(|ended| ended) {
-            words::error!("a thread of the SQLite store panicked");
+        match threads::elsewhere("tenure-close", close).await {
+            Ok(true) => {}
+            Ok(false) => words::error!("a thread of the SQLite store panicked"),
+            Err(error) => {
+                words::error!(%error, "the SQLite store could not be closed, it is once its last clone is dropped")
+            }
         }
     }
 
@@ -397,15 +401,13 @@ impl Store for SqliteStore {
         const DOING: &str = "open a second connection";
 
         let (home, options) = (Arc::clone(&self.inner.home), self.inner.options.clone());
-        let open = tokio::task::spawn_blocking(move || {
+        let open = threads::elsewhere("tenure-open", move || {
             file::connect_again(&home.file, &options).and_then(|writes| Self::on(&home, writes, options))
         });
         async {
-            match open.await {
-                Ok(Ok(store)) => Ok(Some(Arc::new(store) as Arc<dyn Store>)),
-                Ok(Err(error)) => Err(Trouble::opening(&error).error(DOING, Applied::No)),
-                Err(_) => Err(Trouble::ended().error(DOING, Applied::No)),
-            }
+            let opened = open.await.map_err(|error| Trouble::of_io(&error).error(DOING, Applied::No))?;
+            let store = opened.map_err(|error| Trouble::opening(&error).error(DOING, Applied::No))?;
+            Ok(Some(Arc::new(store) as Arc<dyn Store>))
         }
         .boxed()
     }

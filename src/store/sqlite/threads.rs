@@ -8,6 +8,7 @@ use std::{
 };
 
 use rusqlite::{Connection, ErrorCode};
+use tokio::sync::oneshot;
 
 use super::{
     Home,
@@ -72,9 +73,22 @@ pub(super) fn reader(place: Place) -> io::Result<JoinHandle<()>> {
     })
 }
 
+/// Starts a thread. The runtime's pool is the program's, and may be full of calls that never end.
 fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let under = words::Under::current();
-    thread::Builder::new().name(name.to_owned()).spawn(move || under.run(run))
+    let started = thread::Builder::new().name(name.to_owned()).spawn(move || under.run(run));
+    started.map_err(|error| io::Error::new(error.kind(), format!("no thread could be started: {error}")))
+}
+
+/// Does something on a thread of its own. An error says that there is none, or that it panicked.
+pub(super) async fn elsewhere<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let (done, is_done) = oneshot::channel();
+    // An error says that nobody waits for it.
+    start(name, move || drop(done.send(run())))?;
+    is_done.await.map_err(|_| io::Error::other("it panicked"))
 }
 
 type Jobs = Vec<Box<dyn Job>>;
