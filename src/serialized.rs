@@ -155,6 +155,7 @@ fn health_has_its_status_and_its_troubles() {
         "takes"
         "releases"
         "reads"
+        "records"
         "joining"
         "leaving"
         "lines"

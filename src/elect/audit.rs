@@ -46,6 +46,7 @@ pub(crate) async fn audit(engine: Weak<Engine>) {
         let Some(wait) = engine.upgrade().map(|engine| {
             metrics::waiting(&engine, engine.keys.waiting());
             engine.listen();
+            engine.look_at_records();
             let now = engine.clock.now();
             if logged.is_none_or(|logged| now.since(logged) >= LOG_EVERY) {
                 logged = Some(now);

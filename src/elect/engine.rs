@@ -32,6 +32,7 @@ use super::{
     tallies::Tallies,
     time,
     troubles::{Troubles, Work},
+    unreadable::Unreadable,
     watcher::Watcher,
 };
 use crate::{
@@ -105,6 +106,7 @@ pub(crate) struct Engine {
     session_changed: Notify,
     pub(crate) troubles: Troubles,
     pub(crate) tallies: Tallies,
+    pub(crate) unreadable: Unreadable,
     pub(crate) listening: Listening,
     trouble: watch::Sender<Option<LastFailure>>,
     keeper: mpsc::UnboundedSender<Command>,
@@ -201,6 +203,7 @@ impl Engine {
             session_changed: Notify::new(),
             troubles: Troubles::default(),
             tallies: Tallies::default(),
+            unreadable: Unreadable::default(),
             listening: Listening::default(),
             trouble: watch::Sender::new(None),
             keeper,

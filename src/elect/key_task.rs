@@ -12,7 +12,6 @@ use super::{
     hold::{Hold, LeaseCell},
     keys::{Delivery, Wants},
     parcel::Parcel,
-    report::release_refused,
     session::Session,
 };
 use crate::{
@@ -117,7 +116,7 @@ pub(super) fn apply<T>(
         match out {
             Out::Verdict(ticket, outcome) => state.conclude(engine, cell, ticket, outcome, &mut after),
             Out::TookOver(session) => engine.lock_taken_over(&cell.lock, session),
-            Out::Refused(refusal) => release_refused(&cell.lock, &refusal),
+            Out::Refused(refusal) => engine.met_unreadable(&cell.lock, &refusal),
             Out::Watch(session, named) => {
                 if engine.watcher.watch(engine, session, named) == Some(Liveness::Dead) {
                     state.machine.died(engine.clock.now(), session);

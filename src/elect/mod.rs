@@ -101,6 +101,7 @@ mod store_times;
 mod tallies;
 mod time;
 mod troubles;
+mod unreadable;
 mod upkeep;
 mod watcher;
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::{Engine, Event, hold::LeaseCell, metrics, tallies::Note};
 use crate::{
     model::{LockId, Loss, SessionId},
-    store::Refusal,
     words,
 };
 
@@ -76,9 +75,4 @@ impl Engine {
         }
         metrics::taken_over(self, silent);
     }
-}
-
-/// Reports a lock whose record cannot be used: it stays as it is.
-pub(crate) fn release_refused(LockId { kind, key, namespace }: &LockId, refusal: &Refusal) {
-    words::error!(%kind, key = key.as_str(), %namespace, %refusal, "cannot release the lock, inspect its record");
 }

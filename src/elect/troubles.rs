@@ -27,7 +27,7 @@ use crate::{
 const LASTS: Duration = Duration::from_secs(20);
 /// Interval until the next line; it doubles each time.
 const FIRST_REST: Duration = Duration::from_secs(60);
-const LONGEST_REST: Duration = Duration::from_secs(60 * 60);
+const LONGEST_REST: Duration = Duration::from_secs(10 * 60);
 /// Time for which reopened work has to last to count as working.
 const MENDED: Duration = Duration::from_secs(15);
 /// Time, besides some polls, after which failed work that is not retried counts as no longer needed. Half of
@@ -47,6 +47,8 @@ pub enum Work {
     Releases,
     /// Reading locks that are waited for.
     Reads,
+    /// Reading a record that something here waits for: it is damaged, or of a layout that is not known here.
+    Records,
     /// Joining the line of a lock.
     Joining,
     /// Leaving a line.
@@ -92,6 +94,7 @@ impl Work {
         Self::Takes,
         Self::Releases,
         Self::Reads,
+        Self::Records,
         Self::Joining,
         Self::Leaving,
         Self::Lines,
@@ -120,6 +123,7 @@ impl Work {
             Self::Takes => "takes",
             Self::Releases => "releases",
             Self::Reads => "reads",
+            Self::Records => "records",
             Self::Joining => "joining",
             Self::Leaving => "leaving",
             Self::Lines => "lines",
@@ -149,6 +153,7 @@ impl Work {
             Self::Takes => "acquiring locks",
             Self::Releases => "releasing locks",
             Self::Reads => "reading locks",
+            Self::Records => "reading records that are in use",
             Self::Joining => "joining the line",
             Self::Leaving => "leaving the line",
             Self::Lines => "reading the line",
@@ -178,6 +183,7 @@ impl Work {
             Self::Takes => "nothing is acquired or taken over here",
             Self::Releases => "released locks stay held until their session ends",
             Self::Reads => "waiters here do not see that a lock is free",
+            Self::Records => "what waits for them here goes on waiting until they can be read",
             Self::Joining => {
                 "released locks are not handed over to waiters here, who take them at the next poll"
             }
@@ -211,7 +217,7 @@ impl Work {
             Self::Beats | Self::Declaring => ("sessions", "find, insert, update"),
             Self::Takes => ("locks", "find, insert, update"),
             Self::Releases => ("locks", "find, update"),
-            Self::Reads | Self::Audit | Self::Spreads => ("locks", "find"),
+            Self::Reads | Self::Records | Self::Audit | Self::Spreads => ("locks", "find"),
             Self::Joining => ("waiters", "find, insert, update"),
             Self::Leaving => ("waiters", "find, remove"),
             Self::Lines => ("waiters", "find"),
@@ -238,6 +244,10 @@ impl Work {
             Some("check whether a certificate has expired or been replaced".to_owned())
         } else if says(&["DocumentValidationFailure", "failed validation", "(121)", "code 121"]) {
             Some("a validator on the collection rejects the record: remove the validator".to_owned())
+        } else if self == Self::Records && says(&["layout version "]) {
+            Some("run a version of tenure here that knows the layout".to_owned())
+        } else if self == Self::Records {
+            Some("repair the record, or remove it once nothing uses it".to_owned())
         } else if says(&["OutOfDiskSpace", "available disk space", "No space left"]) {
             Some("free disk space on the server".to_owned())
         } else {
@@ -590,10 +600,10 @@ mod tests {
     }
 
     #[test]
-    fn what_lasts_is_logged_once_an_hour_at_least() {
+    fn what_lasts_is_logged_each_ten_minutes_at_last() {
         let day = logged_at(Work::Hints, false, 0..24 * 3600);
-        assert!(day.windows(2).all(|two| two[1] - two[0] <= 3600), "{day:?}");
-        assert!(day.len() <= 30, "{day:?}");
+        assert_eq!(day[..7], [20, 80, 200, 440, 920, 1520, 2120]);
+        assert!(day[4..].windows(2).all(|two| two[1] - two[0] == 600), "{day:?}");
     }
 
     #[test]
@@ -648,6 +658,12 @@ mod tests {
         let error = "Kind: SCRAM failure: Authentication failed., labels: {}";
         assert!(Work::Beats.advice(error).unwrap().contains("password"));
         assert!(Work::Beats.advice("no answer within 1s").is_none());
+        let newer =
+            "lock shop/report: the record has layout version 3, which this version of tenure does not know";
+        assert_eq!(
+            Work::Records.advice(newer).unwrap(),
+            "run a version of tenure here that knows the layout"
+        );
     }
 
     #[test]

@@ -129,6 +129,12 @@ impl Watcher {
         }
     }
 
+    /// Returns whether something here has asked for a session since the last poll or so.
+    fn is_wanted(&self, engine: &Engine, session: SessionId) -> bool {
+        let since = |watched: &WatchedSession| engine.clock.now().since(watched.wanted);
+        self.registry().get(&session).is_some_and(|watched| since(watched) <= engine.poll() * 2)
+    }
+
     /// Looks at those of these sessions that were never seen, or whose next beat is due. Those known to be
     /// overdue are looked at anyway.
     pub(crate) async fn meet(&self, engine: &Arc<Engine>, mut sessions: Vec<SessionId>) {
@@ -200,6 +206,11 @@ impl Watcher {
     pub(crate) fn saw(&self, engine: &Arc<Engine>, session: SessionId, sent: Moment, sighting: &SessionSeen) {
         let now = engine.clock.now();
         engine.spreads.saw(session, sighting);
+        if let SessionSeen::Refused(refusal) = sighting
+            && self.is_wanted(engine, session)
+        {
+            engine.met_unreadable(format_args!("session {session} of {}", self.name(session)), refusal);
+        }
         {
             let mut registry = self.registry();
             let watched = registry.entry(session).or_insert_with(|| WatchedSession::new(engine, now));

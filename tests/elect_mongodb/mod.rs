@@ -27,4 +27,5 @@ mod rotation;
 mod schedules;
 mod shutdown;
 mod unreachable;
+mod unreadable;
 mod wedged;

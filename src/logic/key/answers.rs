@@ -147,6 +147,7 @@ impl KeyMachine {
         }
         self.undecided = false;
         self.last_seen.handed_over = false;
+        self.last_seen.refused = false;
         match seen {
             LockSeen::Found(record) => self.learned(context, record),
             LockSeen::Absent => {
@@ -178,6 +179,7 @@ impl KeyMachine {
 
     fn took(&mut self, context: Context<'_>, by: &Candidate, answer: TakeAnswer) {
         self.last_seen.free = false;
+        self.last_seen.refused = false;
         self.undecided = false;
         match answer {
             TakeAnswer::Taken(record)
@@ -273,6 +275,8 @@ impl KeyMachine {
         if let Some(ticket) = self.drop_impatient_head() {
             self.out.push(Out::Verdict(ticket, TicketOutcome::Refused(refusal)));
         } else {
+            self.last_seen.refused = true;
+            self.out.extend((!self.line.is_empty()).then_some(Out::Refused(refusal)));
             self.schedule_next_look(context.now, self.poll);
         }
     }

@@ -74,7 +74,9 @@ impl KeyMachine {
 
     /// Returns whether tickets are to be registered: what runs here may never end, and nobody else is to wait for that.
     fn has_to_register(&self, context: Context<'_>) -> bool {
-        !self.is_blocked(context.current) && self.line.iter().any(Contender::is_unregistered)
+        !self.is_blocked(context.current)
+            && !self.last_seen.refused
+            && self.line.iter().any(Contender::is_unregistered)
     }
 
     /// Read while there is time, so that the release need not.

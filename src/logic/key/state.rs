@@ -122,6 +122,8 @@ pub(super) struct LastSeen {
     /// A release here handed it over, or an answer said that a ticket of this session has it: it has a holder, though
     /// no read has shown it yet.
     pub(super) handed_over: bool,
+    /// The record could not be read: nobody joins its line, for that would be written into it.
+    pub(super) refused: bool,
 }
 
 /// The last release here.

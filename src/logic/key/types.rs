@@ -74,7 +74,7 @@ pub(crate) enum Out {
     Returned(Ticket),
     /// The lock was taken from this session, which is dead.
     TookOver(SessionId),
-    /// The lock cannot be released: its record cannot be written.
+    /// The lock's record cannot be used, and something here waits for it or is to release it.
     Refused(Refusal),
 }
 
