@@ -2,7 +2,8 @@
 //!
 //! A server asks who somebody is when a connection is opened, and by then the password or the certificate may
 //! be another than the client was made with. When it refuses the login, a client is made anew, in the
-//! background: of the string the program's source answers with, and of the files as they are now.
+//! background: of the string the program's source answers with, and of the files as they are now. So is one
+//! that has answered nothing for long: a task of the driver may have panicked, for lack of a thread say.
 
 use std::{
     future::Future,
@@ -40,6 +41,9 @@ use crate::{
 const FIRST_REST: Duration = Duration::from_secs(2);
 /// No longer than this. A client that worked for so long counts as a success.
 const LONGEST_REST: Duration = Duration::from_secs(30);
+
+/// A client is made anew if it has answered nothing for so long.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// The number of heartbeats that go on at once: one, and those before it that are not answered.
 const BEATS: usize = 4;
@@ -156,6 +160,8 @@ async fn first_answer(database: &Database) -> CommandResult<()> {
 #[derive(Default)]
 struct RenewalState {
     pace: Pace,
+    /// Since when the client that is in use has been asked, and has not answered.
+    unanswered: Option<Moment>,
     /// Why the last attempt came to nothing.
     problem: Option<String>,
     /// Attempts, and former clients that end.
@@ -215,34 +221,46 @@ impl Connection {
         used: &Current,
         operation: impl Future<Output = CommandResult<T>>,
     ) -> CommandResult<T> {
-        operation
-            .await
-            .map_err(|failure| if failure.is_refused() { self.refused(used, failure) } else { failure })
+        let now = SystemClock::new().now();
+        let asked = *self.course().unanswered.get_or_insert(now);
+        if now.since(asked) >= SILENCE {
+            self.replace(used, "the former client had answered nothing for long");
+        }
+        let answer = operation.await;
+        if answer.as_ref().err().is_none_or(|failure| failure.code().is_some()) {
+            self.course().unanswered = None;
+        }
+        answer.map_err(|failure| if failure.is_refused() { self.refused(used, failure) } else { failure })
     }
 
     /// The server refused a login, or the certificate, of this client: another one is made, unless that was tried a moment ago.
     /// Returns the message to log.
     pub(super) fn refused(self: &Arc<Self>, used: &Current, failure: CommandFailure) -> CommandFailure {
-        let current = self.current();
-        if current.uri.is_none() || current.generation != used.generation || self.stop.is_cancelled() {
-            return failure;
-        }
-        let mut course = self.course();
-        if course.pace.begins(SystemClock::new().now()) {
-            course.tasks.retain(|task| !task.is_finished());
-            course.tasks.push(self.runtime.spawn(Arc::clone(self).renew(current)));
-        }
-        match &course.problem {
+        match self.replace(used, "the server had refused its login or certificate") {
             Some(problem) => failure.with_more(&format!("could not reconnect the store: {problem}")),
             None => failure,
         }
     }
 
-    async fn renew(self: Arc<Self>, former: Current) {
+    /// Has another client made, unless that was tried a moment ago. Returns why the last attempt came to nothing.
+    fn replace(self: &Arc<Self>, used: &Current, why: &'static str) -> Option<String> {
+        let current = self.current();
+        if current.uri.is_none() || current.generation != used.generation || self.stop.is_cancelled() {
+            return None;
+        }
+        let mut course = self.course();
+        if course.pace.begins(SystemClock::new().now()) {
+            course.tasks.retain(|task| !task.is_finished());
+            course.tasks.push(self.runtime.spawn(Arc::clone(self).renew(current, why)));
+        }
+        course.problem.clone()
+    }
+
+    async fn renew(self: Arc<Self>, former: Current, why: &'static str) {
         let made = AssertUnwindSafe(self.make(&former)).catch_unwind().await;
         let problem = match made.unwrap_or_else(|_| Err("uri_from, or the driver, panicked".to_owned())) {
             Ok(next) if self.take_up(&next) => {
-                words::info!("reconnected the store, the server had refused its login or certificate");
+                words::info!(why, "reconnected the store");
                 let end = async move {
                     // Who is about to begin with it waits that long, and finds the next one then.
                     let _rest = former.at_rest().await;
@@ -262,6 +280,9 @@ impl Connection {
         };
         let mut course = self.course();
         course.pace.ended(SystemClock::new().now(), problem.is_none());
+        if problem.is_none() {
+            course.unanswered = None;
+        }
         course.problem = problem;
     }
 
