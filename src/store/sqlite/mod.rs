@@ -219,7 +219,7 @@ impl SqliteStore {
             Ok(true) => {}
             Ok(false) => words::error!("a thread of the SQLite store panicked"),
             Err(error) => {
-                words::error!(%error, "the SQLite store could not be closed, it is once its last clone is dropped")
+                words::error!(%error, "could not close the SQLite store, it is closed once its last clone is dropped");
             }
         }
     }
