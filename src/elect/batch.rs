@@ -58,6 +58,12 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
         heard(replies.pop().expect("one for each item")).await
     }
 
+    /// Sends this item beside all others, which would wait for it.
+    pub(crate) async fn send_alone(&self, engine: &Arc<Engine>, item: I) -> Result<A, Arc<StoreError>> {
+        let answers = (self.send)(engine.clone(), vec![item]).await.map_err(Arc::new)?;
+        answers.into_iter().next().ok_or_else(|| Arc::new(super::error::shut_down()))
+    }
+
     /// Sends these together, and with others.
     pub(crate) async fn submit_all(
         &self,

@@ -403,19 +403,32 @@ impl Engine {
         self.keys.contend(self, session, life, lock, wants, mode)
     }
 
+    /// Takes a lock. One that is stuck goes by itself, unless it is the store that is: its record may be kept by
+    /// somebody's transaction, and the server waits for that.
     pub(crate) async fn take(
         self: &Arc<Self>,
         take: Take,
         dead: Vec<SessionId>,
+        is_stuck: bool,
     ) -> Result<TakeAnswer, Arc<StoreError>> {
-        self.written(self.takes.submit(self, |engine| &engine.takes, (take, dead)).await)
+        self.written(if is_stuck && !self.troubles.has(Work::Beats) {
+            self.takes.send_alone(self, (take, dead)).await
+        } else {
+            self.takes.submit(self, |engine| &engine.takes, (take, dead)).await
+        })
     }
 
+    /// Releases a lock, likewise.
     pub(crate) async fn release(
         self: &Arc<Self>,
         release: Release,
+        is_stuck: bool,
     ) -> Result<ReleaseAnswer, Arc<StoreError>> {
-        self.written(self.releases.submit(self, |engine| &engine.releases, release).await)
+        self.written(if is_stuck && !self.troubles.has(Work::Beats) {
+            self.releases.send_alone(self, release).await
+        } else {
+            self.releases.submit(self, |engine| &engine.releases, release).await
+        })
     }
 
     /// Joins the line of a lock with all these tickets.

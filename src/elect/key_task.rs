@@ -203,7 +203,8 @@ pub(super) async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
             }
             NextOp::Do(op) => {
                 let sent = engine.clock.now();
-                let answer = perform(&engine, &cell.lock, &op).await;
+                let is_stuck = cell.state().machine.is_stuck();
+                let answer = perform(&engine, &cell.lock, &op, is_stuck).await;
                 let ((), after) = {
                     let mut state = cell.state();
                     apply(&engine, &cell, &mut state, |state, context| {
@@ -216,7 +217,7 @@ pub(super) async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
     }
 }
 
-pub(super) async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> OpReply {
+pub(super) async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op, is_stuck: bool) -> OpReply {
     let answer = match op.clone() {
         Op::Look => engine.look(lock.clone()).await.map(OpReply::Seen),
         Op::Poll { session, ticket } => {
@@ -225,15 +226,15 @@ pub(super) async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> OpR
             seen.map(|seen| OpReply::Polled { seen, in_line: in_line.ok() })
         }
         Op::Take { by, dead } => {
-            engine.take(Take { lock: lock.clone(), by: *by }, dead).await.map(OpReply::Took)
+            engine.take(Take { lock: lock.clone(), by: *by }, dead, is_stuck).await.map(OpReply::Took)
         }
         Op::Confirm { session, ticket } => {
             let by: Candidate = engine.candidate_of(session, ticket, &Wants::default());
-            engine.take(Take { lock: lock.clone(), by }, Vec::new()).await.map(OpReply::Took)
+            engine.take(Take { lock: lock.clone(), by }, Vec::new(), is_stuck).await.map(OpReply::Took)
         }
         Op::Release { session, term, note, then } => {
             let release = Release { lock: lock.clone(), session, term, note, then };
-            engine.release(release).await.map(OpReply::Released)
+            engine.release(release, is_stuck).await.map(OpReply::Released)
         }
         Op::ReadLine { most, to } => read_line(engine, lock, most, to.as_ref()).await.map(OpReply::Line),
         Op::Register(tickets) => {

@@ -67,6 +67,8 @@ pub(crate) struct KeyMachine {
     look_at: Moment,
     pause: Moment,
     backoff: Backoff,
+    /// The last write of the lock had no answer.
+    is_stuck: bool,
     /// Work on the line rests by itself: nothing else waits for it.
     registration: Rest,
     leaving: Leaving,
@@ -96,6 +98,7 @@ impl KeyMachine {
             look_at: now,
             pause: now,
             backoff: Backoff::new(FIRST_REST, longest),
+            is_stuck: false,
             registration: rest.clone(),
             leaving: Leaving { rest: rest.clone(), tickets: Vec::new(), given_up: false, tries: 0 },
             reading: rest,
@@ -114,6 +117,11 @@ impl KeyMachine {
             && self.in_flight.is_none()
             && !self.undecided
             && self.out.is_empty()
+    }
+
+    /// Returns whether the last write of the lock had no answer: the next one may hold up others that go with it.
+    pub(crate) const fn is_stuck(&self) -> bool {
+        self.is_stuck
     }
 
     /// Takes what has been put out since the last call.

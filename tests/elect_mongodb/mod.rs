@@ -26,6 +26,7 @@ mod rights;
 mod rotation;
 mod schedules;
 mod shutdown;
+mod stuck;
 mod unreachable;
 mod unreadable;
 mod wedged;

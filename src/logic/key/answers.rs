@@ -28,6 +28,9 @@ impl KeyMachine {
         let in_flight = self.in_flight.take().unwrap_or_default();
         self.changed = context.now;
         let reads_line = matches!(op, Op::ReadLine { .. });
+        if matches!(op, Op::Take { .. } | Op::Confirm { .. } | Op::Release { .. }) {
+            self.is_stuck = matches!(answer, OpReply::Failed(_));
+        }
         if let OpReply::Failed(error) = answer {
             self.failed(context, sent, &op, error);
         } else {
