@@ -28,8 +28,8 @@ use crate::{
 };
 use rest::Rest;
 use state::{
-    Contender, HeldLock, HeldState, InFlight, LastRelease, LastSeen, Leaving, NextStep, QueuePlace, Recheck,
-    Return,
+    Contender, HeldLock, HeldState, InFlight, LastOps, LastRelease, LastSeen, Leaving, NextStep, QueuePlace,
+    Recheck, Return,
 };
 use types::Patience;
 
@@ -67,8 +67,7 @@ pub(crate) struct KeyMachine {
     look_at: Moment,
     pause: Moment,
     backoff: Backoff,
-    /// The last write of the lock had no answer.
-    is_stuck: bool,
+    last: LastOps,
     /// Work on the line rests by itself: nothing else waits for it.
     registration: Rest,
     leaving: Leaving,
@@ -98,7 +97,7 @@ impl KeyMachine {
             look_at: now,
             pause: now,
             backoff: Backoff::new(FIRST_REST, longest),
-            is_stuck: false,
+            last: LastOps::default(),
             registration: rest.clone(),
             leaving: Leaving { rest: rest.clone(), tickets: Vec::new(), given_up: false, tries: 0 },
             reading: rest,
@@ -121,7 +120,7 @@ impl KeyMachine {
 
     /// Returns whether the last write of the lock had no answer: the next one may hold up others that go with it.
     pub(crate) const fn is_stuck(&self) -> bool {
-        self.is_stuck
+        self.last.is_stuck
     }
 
     /// Takes what has been put out since the last call.

@@ -27,9 +27,10 @@ impl KeyMachine {
     pub(crate) fn answered(&mut self, context: Context<'_>, sent: Moment, op: Op, answer: OpReply) {
         let in_flight = self.in_flight.take().unwrap_or_default();
         self.changed = context.now;
+        self.last.is_of_the_line = op.is_of_the_line();
         let reads_line = matches!(op, Op::ReadLine { .. });
         if matches!(op, Op::Take { .. } | Op::Confirm { .. } | Op::Release { .. }) {
-            self.is_stuck = matches!(answer, OpReply::Failed(_));
+            self.last.is_stuck = matches!(answer, OpReply::Failed(_));
         }
         if let OpReply::Failed(error) = answer {
             self.failed(context, sent, &op, error);

@@ -104,12 +104,27 @@ impl KeyMachine {
                 } else if let Some(in_flight) = &mut self.in_flight {
                     // The answer that is awaited may say more.
                     in_flight.unexpected_grant = true;
-                } else {
+                } else if !self.inherit(session, ticket) {
                     // Nobody here wants it (any more): it is passed on.
                     self.pass_on(session, ticket, term);
                 }
             }
         }
+    }
+
+    /// The first that waits here takes the place of one that has given up: it takes the lock under its own ticket, which
+    /// is newer. To pass the lock on would take a release, and a race of all that wait. Returns whether there is one.
+    fn inherit(&mut self, session: SessionId, ticket: Ticket) -> bool {
+        let heir = self.line.front_mut().filter(|head| head.by.session == session && head.by.ticket > ticket);
+        let Some(heir) = heir else { return false };
+        heir.step = NextStep::Try;
+        self.last_seen.other = None;
+        self.last_seen.handed_over = false;
+        self.last_seen.free = true;
+        // It may give up as well.
+        self.undecided = true;
+        self.leave_line(session, ticket);
+        true
     }
 
     /// Gives back what nobody here wants, to nobody in particular: places like that of its ticket may still be in line that nobody

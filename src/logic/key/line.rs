@@ -50,10 +50,11 @@ impl KeyMachine {
             .then_some(Op::ReadLine { most: FIRST_IN_LINE, to: None })
     }
 
-    /// Returns whether that goes before looks and takes: only what works, and of leaving only where nobody waits here.
+    /// Returns whether that goes before looks and takes: only what works, and of leaving only where nobody waits here. Not
+    /// twice in a row: where somebody comes all the time, the lock would never be looked at.
     pub(super) fn goes_first(&self, op: &Op) -> bool {
         match op {
-            Op::Register(_) => self.registration.is_well(),
+            Op::Register(_) => self.registration.is_well() && !self.last.is_of_the_line,
             Op::Leave(_) => self.leaving.rest.is_well() && self.line.is_empty(),
             _ => false,
         }

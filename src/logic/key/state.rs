@@ -108,6 +108,15 @@ pub(super) struct InFlight {
     pub(super) unexpected_grant: bool,
 }
 
+/// What the last operations were.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LastOps {
+    /// The last one was about the line.
+    pub(super) is_of_the_line: bool,
+    /// The last write of the lock had no answer.
+    pub(super) is_stuck: bool,
+}
+
 /// Latest knowledge of the lock.
 ///
 /// Not an enum, because the fields do not exclude each other: each has its own source, and the next operation depends

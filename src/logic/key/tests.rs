@@ -559,6 +559,7 @@ fn one_waits(mode: WaitMode) -> World {
     let by = World::candidate(world.instances[1].session, Ticket::new(1));
     world.with(1, |instance, context| {
         instance.pending.insert(by.ticket, mode.patience);
+        instance.next_ticket = 2;
         instance.machine.contend(context, by, mode);
     });
     world

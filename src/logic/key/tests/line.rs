@@ -359,3 +359,52 @@ fn whoever_knows_to_be_first_takes_a_freed_lock_without_reading_the_line_again()
     assert_eq!(world.sent(1)[..2], ["look", "take"]);
     assert!(world.instances[1].running.is_some());
 }
+
+/// The holder hands the lock to a ticket of the second instance, which has just given up.
+fn handed_to_one_that_left() -> World {
+    let mut world = one_waits(WaitMode::WAITS);
+    world.sent(1);
+    world.join(1);
+    world.sent(1);
+    let heir = World::candidate(world.instances[1].session, Ticket::new(1));
+    let (_, term, _) = world.instances[0].running.unwrap();
+    let (session, then) = (world.instances[0].session, ReleaseTo::HandTo(Box::new(heir)));
+    let release = Release { lock: lock(), session, term, note: None, then };
+    ready(world.store.release(vec![release], LIMIT));
+    world.with(1, |instance, context| {
+        instance.pending.remove(&Ticket::new(1));
+        instance.machine.leave(context.now, Ticket::new(1));
+        instance.machine.handed(context);
+    });
+    world
+}
+
+#[test]
+fn the_next_of_an_instance_takes_the_place_of_one_that_gave_up() {
+    let mut world = handed_to_one_that_left();
+    let sent = world.sent(1);
+    assert!(sent.contains(&"take") && !sent.contains(&"release"), "{sent:?}");
+    assert_eq!(world.instances[1].running.map(|(ticket, ..)| ticket), Some(Ticket::new(2)));
+    // If that one gives up as well, the lock goes on.
+    let mut world = handed_to_one_that_left();
+    assert!(matches!(world.perform(1), Op::Leave(_) | Op::Look));
+    world.with(1, |instance, context| {
+        instance.pending.remove(&Ticket::new(2));
+        instance.machine.leave(context.now, Ticket::new(2));
+    });
+    world.sent(1);
+    assert_eq!(world.left_behind(), None);
+}
+
+#[test]
+fn however_many_come_to_wait_the_lock_is_looked_at() {
+    let mut world = one_waits(WaitMode::WAITS);
+    world.sent(1);
+    let mut looks = 0;
+    for _ in 0..10 {
+        world.join(1);
+        world.hears(1);
+        looks += u32::from(!matches!(world.perform(1), Op::Register(_)));
+    }
+    assert!(looks >= 5, "{looks} of 10");
+}
