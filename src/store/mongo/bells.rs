@@ -10,6 +10,6 @@ mod encoding;
 mod ring;
 pub(super) mod tail;
 
-pub(super) use board::{Board, Failure, Silent, Told};
+pub(super) use board::{Board, Failure, Notice, Silent};
 pub(super) use buckets::{Bucket, Buckets};
 pub(super) use ring::Ringer;

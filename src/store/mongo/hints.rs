@@ -21,7 +21,7 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    bells::{Board, Bucket, Buckets, Failure, Ringer, Silent, Told, tail},
+    bells::{Board, Bucket, Buckets, Failure, Notice, Ringer, Silent, tail},
     error::CommandFailure,
     options::Collections,
     prepare,
@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     clock::{Clock, SystemClock},
-    store::{Hint, Topic, Topics},
+    store::{Hint, Topic, Topics, hints::Told},
     sync::locked,
     words,
 };
@@ -262,7 +262,7 @@ impl Hints {
 struct Listener {
     hints: Weak<Hints>,
     number: u64,
-    told: broadcast::Receiver<Told>,
+    told: broadcast::Receiver<Notice>,
     topics: Topics,
     known: BTreeSet<Topic>,
     mute: watch::Receiver<Silent>,

@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 
 use super::buckets::Bucket;
 use crate::{
-    store::{Bell, Hint, Topic, mongo::error::CommandFailure},
+    store::{Bell, Hint, Topic, hints::Told, mongo::error::CommandFailure},
     sync::locked,
 };
 
@@ -47,7 +47,7 @@ impl From<CommandFailure> for Failure {
 
 /// Notice to the listeners of a handle. Each takes what concerns it.
 #[derive(Clone)]
-pub(in crate::store::mongo) enum Told {
+pub(in crate::store::mongo) enum Notice {
     Bell(Bell),
     /// Open anew: changes from here on are told.
     Opened(Bucket),
@@ -55,7 +55,7 @@ pub(in crate::store::mongo) enum Told {
 }
 
 pub(in crate::store::mongo) struct Board {
-    listeners: broadcast::Sender<Told>,
+    listeners: broadcast::Sender<Notice>,
     deaf: Mutex<Silent>,
 }
 
@@ -67,22 +67,22 @@ impl Default for Board {
 }
 
 impl Board {
-    pub(in crate::store::mongo) fn listen(&self) -> broadcast::Receiver<Told> {
+    pub(in crate::store::mongo) fn listen(&self) -> broadcast::Receiver<Notice> {
         self.listeners.subscribe()
     }
 
     pub(super) fn rung(&self, bell: Bell) {
-        self.tell(Told::Bell(bell));
+        self.tell(Notice::Bell(bell));
     }
 
     pub(in crate::store::mongo) fn opened(&self, bucket: Bucket) {
         self.left(bucket);
-        self.tell(Told::Opened(bucket));
+        self.tell(Notice::Opened(bucket));
     }
 
     pub(in crate::store::mongo) fn deaf(&self, bucket: Bucket, failure: Failure) {
         locked(&self.deaf).insert(bucket, failure.clone());
-        self.tell(Told::Deaf(bucket, failure));
+        self.tell(Notice::Deaf(bucket, failure));
     }
 
     /// Nobody listens to it any more.
@@ -96,17 +96,16 @@ impl Board {
         deaf.iter().find(|(bucket, _)| bucket.concerns(topics)).map(|(_, why)| why.clone())
     }
 
-    fn tell(&self, told: Told) {
+    fn tell(&self, told: Notice) {
         // An error only says that nobody listens.
         let _ = self.listeners.send(told);
     }
 }
 
-impl Told {
-    /// Returns the hint for those who listen to these topics, if it concerns them.
-    pub(in crate::store::mongo) fn hint(self, topics: &BTreeSet<Topic>) -> Option<Hint> {
+impl Told for Notice {
+    fn hint(self, topics: &BTreeSet<Topic>) -> Option<Hint> {
         match self {
-            Self::Bell(bell) => bell.concerns(topics).then_some(Hint::News(bell.news)),
+            Self::Bell(bell) => bell.hint(topics),
             Self::Opened(bucket) => bucket.concerns(topics).then_some(Hint::Resync),
             Self::Deaf(bucket, failure) => bucket.concerns(topics).then(|| failure.unheard()),
         }
