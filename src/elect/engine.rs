@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Error, Event, Life,
+    Error, Event, Life, Work,
     batch::Batch,
     entropy::Entropy,
     events::Events,
@@ -31,7 +31,7 @@ use super::{
     store_times::StoreTimes,
     tallies::Tallies,
     time,
-    troubles::{Troubles, Work},
+    troubles::Troubles,
     unreadable::Unreadable,
     watcher::Watcher,
 };

@@ -5,8 +5,8 @@ use std::{fmt, time::Duration};
 use serde::{Serialize, Serializer};
 
 use super::{
-    Engine,
-    troubles::{Trouble, Work, chain},
+    Engine, Work,
+    troubles::{Trouble, chain},
 };
 use crate::model::{SessionId, StoreTime, serial::ms};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Engine, hold::LeaseCell, troubles::Work};
+use super::{Engine, Work, hold::LeaseCell};
 use crate::{
     model::{LockId, Loss},
     words::{

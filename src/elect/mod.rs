@@ -104,6 +104,7 @@ mod troubles;
 mod unreadable;
 mod upkeep;
 mod watcher;
+mod work;
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
@@ -120,7 +121,8 @@ pub use job::{JobEnd, JobHandle};
 pub use leader::{HeldBy, LeaderWatch};
 pub use lease::Lease;
 pub use start::{Builder, StartError};
-pub use troubles::{Trouble, Work};
+pub use troubles::Trouble;
+pub use work::Work;
 
 pub(crate) use engine::{Engine, LastFailure};
 pub(crate) use events::EventFilter;

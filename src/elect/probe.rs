@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Engine, troubles::Work};
+use super::{Engine, Work};
 use crate::{clock::Moment, model::StoreTime};
 
 /// Time without a task after which others are told.
