@@ -333,6 +333,11 @@ fn check(field: &str, value: Duration, range: &RangeInclusive<Duration>) -> Resu
     Ok(())
 }
 
+/// Checks the patience of a liveness probe, which is a setting of the program and in no file.
+pub(crate) fn check_probe(patience: Duration) -> Result<(), ConfigError> {
+    check("liveness_probe", patience, &INTERVALS)
+}
+
 /// A configuration that cannot be read, or breaks a rule. The message has the numbers in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {

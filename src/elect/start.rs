@@ -17,7 +17,7 @@ use super::{
 use crate::{
     ConfigError, StoreError,
     clock::{Clock, SystemClock},
-    config::ElectConfig,
+    config::{ElectConfig, check_probe},
     logic::flaw::Flaws,
     store::{MemoryStore, Store},
 };
@@ -172,7 +172,7 @@ impl Builder {
     /// As [`Elect::start`].
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// Outside of a tokio runtime, and on one without timers.
     pub async fn start(self) -> Result<Elect, StartError> {
         let patience = self.config.refresh_duration();
         let elect = self.begin()?;
@@ -211,13 +211,15 @@ impl Builder {
     /// The configuration breaks a rule, or the thread cannot be started.
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// Outside of a tokio runtime, and on one without timers.
     pub fn begin(self) -> Result<Elect, StartError> {
         let runtime = Runtime::current();
         #[cfg(tenure_sim)]
         let (runtime, is_gated) = (runtime.behind(self.tasks.clone()), self.tasks.is_some());
         let Self { store, config, clock, entropy, flaws, program, probe, .. } = self;
-        config.validate().map_err(StartError::Config)?;
+        config.validate().and_then(|()| probe.map_or(Ok(()), check_probe)).map_err(StartError::Config)?;
+        // Here, and not where the first job is to be stopped: it panics if the runtime has no timers.
+        drop(tokio::time::sleep(Duration::ZERO));
         let passes = !clock.is_virtual();
         let has_thread = passes;
         // A simulation stops tasks, not threads.

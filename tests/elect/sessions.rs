@@ -190,3 +190,17 @@ async fn a_program_that_hangs_loses_one_session_and_opens_the_next_when_it_answe
     assert!(elect.lock("k", async |_| Ok::<_, String>(())).await.unwrap().running().is_some());
     elect.close().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_liveness_probe_of_no_time_is_refused_by_its_name() {
+    let world = World::new();
+    let refused = world.builder("a").0.liveness_probe(Duration::ZERO).start().await.unwrap_err();
+    assert_eq!(refused.to_string(), "liveness_probe (0s) must be between 10ms and 30d");
+}
+
+#[test]
+#[should_panic(expected = "timers are disabled")]
+fn an_instance_on_a_runtime_without_timers_says_so_when_it_begins() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _ = runtime.block_on(async { Elect::builder(MemoryStore::default(), World::config("a")).begin() });
+}
