@@ -171,6 +171,6 @@ impl Space {
 
 impl Drop for Space {
     fn drop(&mut self) {
-        setrlimit(Resource::As, self.0.clone()).unwrap();
+        setrlimit(Resource::As, self.0).unwrap();
     }
 }
