@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::Engine;
 use crate::StoreError;
@@ -25,7 +25,12 @@ type Hearing<A> = oneshot::Receiver<Result<A, Arc<StoreError>>>;
 pub(crate) struct Batch<I, A> {
     send: SendAll<I, A>,
     gathering: Mutex<Gathering<I, A>>,
+    /// Permits for those that go alone: the store is there for others, too.
+    alone: Semaphore,
 }
+
+/// The most that go alone at once.
+const ALONE: usize = 16;
 
 struct Gathering<I, A> {
     under_way: bool,
@@ -40,7 +45,8 @@ impl<I, A> std::fmt::Debug for Batch<I, A> {
 
 impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
     pub(crate) fn new(send: SendAll<I, A>) -> Self {
-        Self { send, gathering: Mutex::new(Gathering { under_way: false, items: Vec::new() }) }
+        let gathering = Mutex::new(Gathering { under_way: false, items: Vec::new() });
+        Self { send, gathering, alone: Semaphore::new(ALONE) }
     }
 
     fn gathering(&self) -> MutexGuard<'_, Gathering<I, A>> {
@@ -60,6 +66,8 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
 
     /// Sends this item beside all others, which would wait for it.
     pub(crate) async fn send_alone(&self, engine: &Arc<Engine>, item: I) -> Result<A, Arc<StoreError>> {
+        // An error would say that it is closed, and nobody closes it.
+        let _permit = self.alone.acquire().await;
         let answers = (self.send)(engine.clone(), vec![item]).await.map_err(Arc::new)?;
         answers.into_iter().next().ok_or_else(|| Arc::new(super::error::shut_down()))
     }

@@ -30,7 +30,10 @@ impl KeyMachine {
         self.last.is_of_the_line = op.is_of_the_line();
         let reads_line = matches!(op, Op::ReadLine { .. });
         if matches!(op, Op::Take { .. } | Op::Confirm { .. } | Op::Release { .. }) {
-            self.last.is_stuck = matches!(answer, OpReply::Failed(_));
+            self.last.is_stuck = match &answer {
+                OpReply::Failed(error) => self.last.is_stuck || error.applied() == Applied::Unknown,
+                _ => false,
+            };
         }
         if let OpReply::Failed(error) = answer {
             self.failed(context, sent, &op, error);
@@ -174,7 +177,8 @@ impl KeyMachine {
         }
         if head.by.ticket == ticket && in_line == Some(false) {
             // A failure of the store undid it: it is behind others from now on.
-            head.step = NextStep::Again;
+            // One that has inherited the lock takes it all the same.
+            head.step = if head.step == NextStep::Try { NextStep::Try } else { NextStep::Again };
             head.place = QueuePlace::Nowhere;
             head.line_read = None;
             head.ahead = None;
@@ -276,10 +280,10 @@ impl KeyMachine {
     fn refused(&mut self, context: Context<'_>, refusal: Refusal) {
         self.last_seen.free = false;
         self.last_seen.other = None;
+        self.last_seen.refused = true;
         if let Some(ticket) = self.drop_impatient_head() {
             self.out.push(Out::Verdict(ticket, TicketOutcome::Refused(refusal)));
         } else {
-            self.last_seen.refused = true;
             self.out.extend((!self.line.is_empty()).then_some(Out::Refused(refusal)));
             self.schedule_next_look(context.now, self.poll);
         }

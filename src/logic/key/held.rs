@@ -83,6 +83,7 @@ impl KeyMachine {
             Some(place) => {
                 let Some(contender) = self.line.remove(place) else { return };
                 let ticket = contender.by.ticket;
+                self.last.has_inherited = false;
                 self.last_seen.other = None;
                 self.last_seen.free = false;
                 self.recheck.lock = false;
@@ -113,11 +114,16 @@ impl KeyMachine {
     }
 
     /// The first that waits here takes the place of one that has given up: it takes the lock under its own ticket, which
-    /// is newer. To pass the lock on would take a release, and a race of all that wait. Returns whether there is one.
+    /// is newer. To pass the lock on would take a release, and a race of all that wait. Not twice in a row: where one
+    /// after the other gives up, others get their turn. Returns whether there is one.
     fn inherit(&mut self, session: SessionId, ticket: Ticket) -> bool {
+        if self.last.has_inherited {
+            return false;
+        }
         let heir = self.line.front_mut().filter(|head| head.by.session == session && head.by.ticket > ticket);
         let Some(heir) = heir else { return false };
         heir.step = NextStep::Try;
+        self.last.has_inherited = true;
         self.last_seen.other = None;
         self.last_seen.handed_over = false;
         self.last_seen.free = true;
@@ -130,6 +136,7 @@ impl KeyMachine {
     /// Gives back what nobody here wants, to nobody in particular: places like that of its ticket may still be in line that nobody
     /// can remove, and a lock that is handed from one to the next never comes to those who wait.
     fn pass_on(&mut self, session: SessionId, ticket: Ticket, term: Term) {
+        self.last.has_inherited = false;
         self.leave_line(session, ticket);
         self.give_back(session, ticket, term, Handback { offered: true, ..Handback::default() });
     }

@@ -115,6 +115,8 @@ pub(super) struct LastOps {
     pub(super) is_of_the_line: bool,
     /// The last write of the lock had no answer.
     pub(super) is_stuck: bool,
+    /// One that waits here has inherited the lock, and has not got it since.
+    pub(super) has_inherited: bool,
 }
 
 /// Latest knowledge of the lock.

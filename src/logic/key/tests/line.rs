@@ -408,3 +408,26 @@ fn however_many_come_to_wait_the_lock_is_looked_at() {
     }
     assert!(looks >= 5, "{looks} of 10");
 }
+
+#[test]
+fn an_instance_whose_waiters_give_up_one_after_the_other_lets_the_lock_go() {
+    let mut world = handed_to_one_that_left();
+    world.join(1);
+    loop {
+        let op = world.begins(1);
+        let is_take = matches!(op, Op::Take { .. });
+        if is_take {
+            world.with(1, |instance, context| {
+                instance.pending.remove(&Ticket::new(2));
+                instance.machine.leave(context.now, Ticket::new(2));
+            });
+        }
+        let answer = world.apply(world.instances[1].session, &op);
+        world.answer(1, op, answer);
+        if is_take {
+            break;
+        }
+    }
+    let sent = world.sent(1);
+    assert!(sent.contains(&"release"), "{sent:?}");
+}
