@@ -40,7 +40,7 @@ impl std::error::Error for NoAnswer {}
 
 /// The server says that something went wrong with a write that it may have applied.
 #[derive(Debug)]
-struct ServerSays(String);
+pub(super) struct ServerSays(String);
 
 impl fmt::Display for ServerSays {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,6 +12,7 @@ use super::{
         self, AUTHENTICATION_FAILED, BAD_VALUE, COMMAND_NOT_FOUND, FAILED_TO_PARSE, INVALID_OPTIONS,
         NOT_PRIMARY_NO_SECONDARY_OK, NOT_WRITABLE_PRIMARY, TYPE_MISMATCH, UNAUTHORIZED,
     },
+    command::ServerSays,
     fields::LAYOUT,
     messages, rights,
 };
@@ -202,6 +203,11 @@ impl CommandFailure {
     /// Returns the code by which a server has refused the command, if it has.
     pub(super) fn code(&self) -> Option<i32> {
         code(self.cause.downcast_ref()?)
+    }
+
+    /// Returns whether a server has said it.
+    pub(super) fn is_answer(&self) -> bool {
+        self.code().is_some() || self.cause.is::<ServerSays>()
     }
 
     /// Replaces the message.

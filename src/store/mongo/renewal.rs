@@ -160,12 +160,32 @@ async fn first_answer(database: &Database) -> CommandResult<()> {
 #[derive(Default)]
 struct RenewalState {
     pace: Pace,
-    /// Since when the client that is in use has been asked, and has not answered.
-    unanswered: Option<Moment>,
+    /// Since when the client that is in use has been asked again and again, and has not answered; and when it was asked
+    /// last.
+    unanswered: Option<(Moment, Moment)>,
     /// Why the last attempt came to nothing.
     problem: Option<String>,
     /// Attempts, and former clients that end.
     tasks: Vec<JoinHandle<()>>,
+}
+
+impl RenewalState {
+    /// The client is asked. Returns whether it has been asked for long, and has answered nothing.
+    fn asks(&mut self, now: Moment) -> bool {
+        let before = self.unanswered.filter(|(_, last)| now.since(*last) < SILENCE);
+        let since = before.map_or(now, |(since, _)| since);
+        self.unanswered = Some((since, now));
+        now.since(since) >= SILENCE
+    }
+
+    /// It has answered. If it was silent for long, the attempts since then say nothing of logins.
+    fn answered(&mut self) {
+        let was_silent = self.unanswered.take().is_some_and(|(since, last)| last.since(since) >= SILENCE);
+        if was_silent && !self.pace.under_way {
+            self.pace = Pace::default();
+            self.problem = None;
+        }
+    }
 }
 
 /// The client of one store, which may be another one later.
@@ -221,14 +241,12 @@ impl Connection {
         used: &Current,
         operation: impl Future<Output = CommandResult<T>>,
     ) -> CommandResult<T> {
-        let now = SystemClock::new().now();
-        let asked = *self.course().unanswered.get_or_insert(now);
-        if now.since(asked) >= SILENCE {
+        if self.course().asks(SystemClock::new().now()) {
             self.replace(used, "the former client had answered nothing for long");
         }
         let answer = operation.await;
-        if answer.as_ref().err().is_none_or(|failure| failure.code().is_some()) {
-            self.course().unanswered = None;
+        if answer.as_ref().err().is_none_or(CommandFailure::is_answer) {
+            self.course().answered();
         }
         answer.map_err(|failure| if failure.is_refused() { self.refused(used, failure) } else { failure })
     }
@@ -460,6 +478,20 @@ mod tests {
         assert!(pace.begins(at(120)));
         pace.ended(at(120), true);
         assert_eq!(begun(&mut pace, 200..210, false), [200, 202, 206]);
+    }
+
+    #[test]
+    fn a_client_that_is_asked_for_long_and_answers_nothing_is_silent() {
+        let mut state = RenewalState::default();
+        let silent: Vec<_> = (0..100).step_by(10).filter(|second| state.asks(at(*second))).collect();
+        assert_eq!(silent, [30, 40, 50, 60, 70, 80, 90]);
+        assert!(!state.asks(at(200)), "nobody has asked for long");
+        state.pace.begins(at(200));
+        state.pace.ended(at(200), false);
+        assert!((201..240).any(|second| state.asks(at(second))));
+        state.answered();
+        assert!(!state.asks(at(240)));
+        assert!(state.pace.begins(at(201)), "a refused login is looked at anew");
     }
 
     #[test]
