@@ -143,7 +143,12 @@ impl Work {
     /// Returns advice for an error with this text.
     pub(super) fn advice(self, error: &str) -> Option<String> {
         let says = |words: &[&str]| words.iter().any(|word| error.contains(word));
-        if says(&["not authorized", "Unauthorized"]) {
+        // First: the name of a lock is in the text, and may say anything.
+        if self == Self::Records && says(&["the record has layout version "]) {
+            Some("run a version of tenure here that knows the layout".to_owned())
+        } else if self == Self::Records {
+            Some("repair the record, or remove it once nothing uses it".to_owned())
+        } else if says(&["not authorized", "Unauthorized"]) {
             let (collection, rights) = self.rights();
             let refused = refused_on(error).unwrap_or_else(|| collection.to_owned());
             Some(format!("grant {rights} on {refused}"))
@@ -153,10 +158,6 @@ impl Work {
             Some("check whether a certificate has expired or been replaced".to_owned())
         } else if says(&["DocumentValidationFailure", "failed validation", "(121)", "code 121"]) {
             Some("a validator on the collection rejects the record: remove the validator".to_owned())
-        } else if self == Self::Records && says(&["layout version "]) {
-            Some("run a version of tenure here that knows the layout".to_owned())
-        } else if self == Self::Records {
-            Some("repair the record, or remove it once nothing uses it".to_owned())
         } else if says(&["OutOfDiskSpace", "available disk space", "No space left"]) {
             Some("free disk space on the server".to_owned())
         } else {
@@ -191,8 +192,7 @@ mod tests {
         let error = "Kind: SCRAM failure: Authentication failed., labels: {}";
         assert!(Work::Beats.advice(error).unwrap().contains("password"));
         assert!(Work::Beats.advice("no answer within 1s").is_none());
-        let newer =
-            "lock shop/report: the record has layout version 3, which this version of tenure does not know";
+        let newer = "lock \"certificate\" of shop: the record has layout version 3, which this version of tenure does not know";
         assert_eq!(
             Work::Records.advice(newer).unwrap(),
             "run a version of tenure here that knows the layout"
