@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lasts_is_logged_each_ten_minutes_at_last() {
+    fn lasting_trouble_is_logged_at_rests_that_grow_to_ten_minutes() {
         let day = logged_at(Work::Hints, false, 0..24 * 3600);
         assert_eq!(day[..7], [20, 80, 200, 440, 920, 1520, 2120]);
         assert!(day[4..].windows(2).all(|two| two[1] - two[0] == 600), "{day:?}");

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// One entry for each: its word in logs and metrics, its subject, the consequence of its failing, and the rights that it
+/// Takes an entry for each: its word in logs and metrics, its subject, the consequence of its failing, and the rights that it
 /// needs.
 macro_rules! works {
     ($($(#[$doc:meta])+ $kind:ident $name:literal: $subject:literal, $consequence:literal, needs $rights:literal on $on:literal;)+) => {
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_reads_it_is_logged_what_to_do() {
+    fn advice_goes_by_the_error_and_names_what_to_grant() {
         let error = "not authorized on shop to execute command { insert: \"t_waiters\" }";
         assert_eq!(Work::Joining.advice(error).unwrap(), "grant find, insert, update on shop.t_waiters");
         assert_eq!(Work::Joining.advice("Unauthorized").unwrap(), "grant find, insert, update on waiters");

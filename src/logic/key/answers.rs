@@ -177,7 +177,7 @@ impl KeyMachine {
         }
         if head.by.ticket == ticket && in_line == Some(false) {
             // A failure of the store undid it: it is behind others from now on.
-            // One that has inherited the lock takes it all the same.
+            // The heir of a lock takes it all the same.
             head.step = if head.step == NextStep::Try { NextStep::Try } else { NextStep::Again };
             head.place = QueuePlace::Nowhere;
             head.line_read = None;

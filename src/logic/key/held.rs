@@ -127,7 +127,7 @@ impl KeyMachine {
         self.last_seen.other = None;
         self.last_seen.handed_over = false;
         self.last_seen.free = true;
-        // It may give up as well.
+        // The heir may give up as well.
         self.undecided = true;
         self.leave_line(session, ticket);
         true

@@ -108,14 +108,14 @@ pub(super) struct InFlight {
     pub(super) unexpected_grant: bool,
 }
 
-/// What the last operations were.
+/// Marks of the last operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LastOps {
     /// The last one was about the line.
     pub(super) is_of_the_line: bool,
     /// The last write of the lock had no answer.
     pub(super) is_stuck: bool,
-    /// One that waits here has inherited the lock, and has not got it since.
+    /// A waiter here has inherited the lock, and has not got it since.
     pub(super) has_inherited: bool,
 }
 
