@@ -309,7 +309,6 @@ fn a_spread_has_members_tasks_and_phases() {
         {"kind":"refused"}"#]],
     );
     let phases = [
-        Phase::Suspect { deaths: 2 },
         Phase::Running,
         Phase::Resting,
         Phase::Failed { times: 1, error: "no disk".to_owned() },
@@ -318,7 +317,6 @@ fn a_spread_has_members_tasks_and_phases() {
     check(
         &phases,
         &expect![[r#"
-        {"kind":"suspect","deaths":2}
         {"kind":"running"}
         {"kind":"resting"}
         {"kind":"failed","times":1,"error":"no disk"}
@@ -332,6 +330,7 @@ fn a_spread_has_members_tasks_and_phases() {
         pid: 17,
         share: Share { cap: 20, digest: u64::MAX, ..share() },
         tasks: 1,
+        failing: false,
         target: Some(1),
     };
     let status = SpreadStatus {
@@ -340,13 +339,12 @@ fn a_spread_has_members_tasks_and_phases() {
         tasks: [(key("orders"), states[1].clone()), (key("prices"), states[3].clone())].into(),
         here: BTreeMap::from([(key("orders"), Phase::Running)]),
         planned: true,
-        suspects: [key("orders")].into(),
         held_back: Some(HeldBack { deaths: 2, remaining: SECOND * 30 }),
     };
     check(
         [status],
         &expect![[
-            r#"{"spread":"topics","members":[{"session":"000000000000000000000000000000ab","holder":"pod-1","host":"node-3","pid":17,"share":{"spread":"topics","cap":20,"weight":1,"draining":false,"paused":false,"reserved_ms":0,"digest":"ffffffffffffffff","trial":null},"tasks":1,"target":1}],"tasks":{"orders":{"kind":"held","holder":"pod-1","session":"000000000000000000000000000000ab","term":7},"prices":{"kind":"free","next":null}},"here":{"orders":{"kind":"running"}},"planned":true,"suspects":["orders"],"held_back":{"deaths":2,"remaining_ms":30000}}"#
+            r#"{"spread":"topics","members":[{"session":"000000000000000000000000000000ab","holder":"pod-1","host":"node-3","pid":17,"share":{"spread":"topics","cap":20,"weight":1,"draining":false,"paused":false,"reserved_ms":0,"digest":"ffffffffffffffff"},"tasks":1,"failing":false,"target":1}],"tasks":{"orders":{"kind":"held","holder":"pod-1","session":"000000000000000000000000000000ab","term":7},"prices":{"kind":"free","next":null}},"here":{"orders":{"kind":"running"}},"planned":true,"held_back":{"deaths":2,"remaining_ms":30000}}"#
         ]],
     );
     let says = vec!["pod-1 has it, under term 7".to_owned()];
@@ -533,7 +531,7 @@ fn a_session_has_its_shares_and_requests() {
     check(
         [record],
         &expect![[
-            r#"{"id":"000000000000000000000000000000ab","about":{"namespace":"shop","holder":"pod-1","host":"node-3","pid":17,"program":"shop 1.0","plan_version":2},"started":"2026-11-21T03:00:00Z","beat":3,"nonce":9007199254740991,"beat_at":"2026-11-21T03:00:15Z","stalled_since":null,"ttl_ms":30000,"death":{"at":"2026-11-21T03:01:00Z","by":"ops","why":"no beat"},"shares":[{"spread":"topics","cap":null,"weight":1,"draining":false,"paused":false,"reserved_ms":0,"digest":"0000000000000000","trial":null}],"requests":[{"lock":{"namespace":"shop","kind":"task:topics","key":"nightly report"},"term":7,"by":"ops","why":"maintenance"}]}"#
+            r#"{"id":"000000000000000000000000000000ab","about":{"namespace":"shop","holder":"pod-1","host":"node-3","pid":17,"program":"shop 1.0","plan_version":2},"started":"2026-11-21T03:00:00Z","beat":3,"nonce":9007199254740991,"beat_at":"2026-11-21T03:00:15Z","stalled_since":null,"ttl_ms":30000,"death":{"at":"2026-11-21T03:01:00Z","by":"ops","why":"no beat"},"shares":[{"spread":"topics","cap":null,"weight":1,"draining":false,"paused":false,"reserved_ms":0,"digest":"0000000000000000"}],"requests":[{"lock":{"namespace":"shop","kind":"task:topics","key":"nightly report"},"term":7,"by":"ops","why":"maintenance"}]}"#
         ]],
     );
 }

@@ -75,7 +75,7 @@ pub(crate) async fn run(common: &Common, demo: Demo) -> Result<u8, Failure> {
     let mut screen = Screen::new(how, out::colours(common));
     let bounds = bounds(scratch.database.is_some());
     let begun = instance::now();
-    let mut stage = Stage::new(&scratch, &mut screen, common.log.unwrap_or(Level::Error), time, bounds)?;
+    let mut stage = Stage::new(&scratch, &mut screen, common.log.unwrap_or(Level::Error), time, bounds.even)?;
     let ended = stage.play().await;
     let record = stage.end();
     let ended = ended?;

@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     child::{Input, Program},
+    exit::{NOT_FOUND, NOT_STARTED},
     key_lock::KeyFile,
     tail::Tail,
     under::{self, Ended, Patience, Status},
@@ -86,13 +87,25 @@ fn told(ended: &Ended, tail: &str) -> Result<(), String> {
     let how = match (&ended.loss, ended.status) {
         (Some(loss), _) => format!("ended by tenure: {loss}"),
         (None, Status::Exited(0)) => return Ok(()),
-        (None, Status::Exited(code)) => format!("exit code {code}"),
+        (None, Status::Exited(code)) => exit_code(code),
         (None, Status::Signaled(signal)) => format!("ended by signal {signal}"),
         (None, Status::Unknown) => "its guardian was killed".to_owned(),
     };
     let most = Why::MAX_BYTES.saturating_sub(how.len() + ": ".len());
     let tail = last(tail, most);
     Err(if tail.is_empty() { how } else { format!("{how}: {tail}") })
+}
+
+fn exit_code(code: impl std::fmt::Display) -> String {
+    format!("exit code {code}")
+}
+
+/// Returns whether the words for the record say that the child's program could not be started.
+pub(crate) fn cannot_start(how: &str) -> bool {
+    let says = |code| {
+        how.strip_prefix(&exit_code(code)).is_some_and(|tail| tail.is_empty() || tail.starts_with(':'))
+    };
+    says(NOT_STARTED) || says(NOT_FOUND)
 }
 
 /// The end of a text, so many bytes at most: what a program says last is why it failed.
@@ -114,6 +127,11 @@ mod tests {
         assert_eq!(told(&ended(Status::Exited(0)), "words"), Ok(()));
         assert_eq!(told(&ended(Status::Exited(3)), "disk full"), Err("exit code 3: disk full".to_owned()));
         assert_eq!(told(&ended(Status::Signaled(9)), ""), Err("ended by signal 9".to_owned()));
+        for (code, is_so) in [(126, true), (127, true), (1, false), (12, false)] {
+            let how = told(&ended(Status::Exited(code)), "no such file").unwrap_err();
+            assert_eq!(cannot_start(&how), is_so, "{how}");
+        }
+        assert!(cannot_start(&told(&ended(Status::Exited(127)), "").unwrap_err()));
     }
 
     #[test]

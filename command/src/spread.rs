@@ -22,7 +22,7 @@ use crate::{
     exec::without,
     exit::Failure,
     file::Followed,
-    job::Jobs,
+    job::{Jobs, cannot_start},
     serve::{Long, Served},
     times,
 };
@@ -85,6 +85,7 @@ pub(crate) async fn run(common: &Common, spread: Spread) -> Result<u8, Failure> 
     };
     let cap = allowed(spread.cap, open_files())?;
     let mut builder = served.elect.spread(&name).tasks(tasks).weight(spread.weight).cap(cap);
+    builder = builder.give_up_on(cannot_start);
     if let Some(tries) = spread.tries {
         builder = builder.tries(tries);
     }

@@ -14,7 +14,8 @@ use crate::{
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
-const NOTE: &str = "quarantined, failing since 2025-11-22T04:13:33.123Z, tries 3: no route to host";
+const NOTE: &str =
+    "failing since 2025-11-22T04:13:33.123Z, given up 3 times by pod-1, pod-2, pod-3: no route to host";
 
 fn topics() -> Kind {
     Kind::Task("topics".parse().unwrap())
@@ -273,6 +274,7 @@ async fn spreads_tells_members_tasks_and_what_rests() {
                 ("pid", "number"),
                 ("share", "object"),
                 ("tasks", "number"),
+                ("failing", "bool"),
                 ("target", "null"),
             ],
         ),

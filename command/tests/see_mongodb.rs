@@ -32,7 +32,8 @@ async fn the_listings_are_the_same_on_a_server() {
         .session(7, "pod-7", Duration::from_millis(1), vec![Share::new("topics".parse().unwrap())])
         .await;
     world.take(topics(), "lost", &silent).await;
-    let note = "quarantined, failing since 2025-11-22T04:13:33.123Z, tries 3: no route to host";
+    let note =
+        "failing since 2025-11-22T04:13:33.123Z, given up 3 times by pod-1, pod-2, pod-3: no route to host";
     world.close_for(topics(), "resting", &silent, note, HOUR).await;
 
     let failed = |json: &Value| json["items"].as_array().unwrap().iter().any(|item| item["failures"] == 1);

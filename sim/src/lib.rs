@@ -73,7 +73,7 @@ use stores::{Common, Tally};
 use tenure::{
     ElectConfig,
     clock::Clock,
-    model::{Key, Kind, LockId, ScheduleId, ScheduleName, SessionId, Term},
+    model::{Key, Kind, LockId, LockRecord, ScheduleId, ScheduleName, SessionId, Term},
     store::Store,
     testing::TestClock,
 };
@@ -498,6 +498,7 @@ impl Fleet {
             .iter()
             .filter_map(|lock| Some((key_of(&lock.id.key)?, lock.term, lock.holding.as_ref()?.by.session)));
         let held: Vec<(usize, Term, SessionId)> = held.collect();
+        let gave_up = locks.iter().flat_map(gave_up).collect();
         let alive = common.sessions(&namespace).await;
         let alive = alive.iter().filter(|session| session.is_alive()).map(|session| session.id).collect();
         let mut waiters = Vec::new();
@@ -512,7 +513,7 @@ impl Fleet {
         }
         let wanted = if all_stand { self.0.plan.locks().collect() } else { Vec::new() };
         let ledgers = self.ledgers().await;
-        Census { wanted, held, alive, waiters, lives, ledgers, store_shows: Some(self.store_now()) }
+        Census { wanted, held, gave_up, alive, waiters, lives, ledgers, store_shows: Some(self.store_now()) }
     }
 
     /// Ledgers of all schedules.
@@ -662,6 +663,22 @@ fn schedule_id(schedule: usize) -> ScheduleId {
 
 fn key_of(key: &Key) -> Option<usize> {
     number_of(key.as_str())
+}
+
+/// Members that gave up a task, or lost it to an operator, by their numbers.
+fn gave_up(lock: &LockRecord) -> Vec<(usize, usize)> {
+    let Some(key) = key_of(&lock.id.key).filter(|key| is_task(*key)) else { return Vec::new() };
+    let mut by = Vec::new();
+    for past in &lock.past {
+        let note = past.note.as_ref().map_or("", |note| note.as_str());
+        if past.how == tenure::model::Ended::Forced || note.starts_with("revoked by ") {
+            by.push(past.holder.as_str());
+        }
+        let names = note.strip_prefix("failing since ").and_then(|note| note.split_once(" by "));
+        let names = names.and_then(|(_, rest)| rest.split_once(": "));
+        by.extend(names.into_iter().flat_map(|(names, _)| names.split(", ")));
+    }
+    by.into_iter().filter_map(|name| Some((key, name.strip_prefix("pod-")?.parse().ok()?))).collect()
 }
 
 fn config(plan: &Plan, member: usize) -> ElectConfig {

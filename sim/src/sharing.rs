@@ -90,7 +90,9 @@ pub(super) async fn share(instance: Instance, until: CancellationToken) {
     while !until.is_cancelled() {
         let status = spread.status();
         // Nor is what failed somewhere lately moved there for the sake of balance.
-        let waits = status.held_back.is_some() || !status.suspects.is_empty() || !status.is_settled();
+        let waits = status.held_back.is_some()
+            || !status.is_settled()
+            || status.members.iter().any(|member| member.failing);
         instance.set_unsettled(waits);
         // What failed before the calm rests: somebody sees that all is well.
         let looks = async {

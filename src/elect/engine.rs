@@ -74,6 +74,8 @@ pub(crate) struct Engine {
     pub(crate) clock: Arc<dyn Clock>,
     /// When this process joined.
     pub(crate) born: Moment,
+    /// The part of its sessions' ids that names this process.
+    pub(crate) process: u64,
     pub(crate) entropy: Entropy,
     pub(crate) flaws: Flaws,
     /// Time passes while something waits: it is not a test's.
@@ -161,6 +163,7 @@ impl Engine {
             passes,
             under: Under::current(),
             born: now,
+            process: entropy.roll(),
             entropy,
             flaws,
             runtime,

@@ -27,8 +27,9 @@ impl Entropy {
         }
     }
 
-    pub(crate) fn session(&self) -> SessionId {
-        SessionId::from_u128(u128::from(self.roll()) << 64 | u128::from(self.roll()))
+    /// Draws the id of a session of this process.
+    pub(crate) fn session(&self, process: u64) -> SessionId {
+        SessionId::from_u128(u128::from(process) << 64 | u128::from(self.roll()))
     }
 
     pub(crate) fn nonce(&self) -> Nonce {

@@ -178,7 +178,7 @@ impl Keeper {
 
     async fn session(&mut self) -> NextSession {
         let engine = self.engine.clone();
-        let id = engine.entropy.session();
+        let id = engine.entropy.session(engine.process);
         let presence = match self.presence(id).await {
             Ok(presence) => presence,
             Err(reply) => return NextSession::Closed(reply),

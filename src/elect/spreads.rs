@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use super::{Engine, Work, inbox::Inbox};
 use crate::{
     clock::Moment,
-    model::{Key, SessionId, Share, SpreadName, Trial},
+    model::{Key, SessionId, Share, SpreadName},
     store::SessionSeen,
     sync::locked,
 };
@@ -143,25 +143,16 @@ impl Spreads {
     /// Sets the share of a spread. Returns whether it has changed.
     pub(crate) fn publish(&self, share: Share) -> bool {
         let mut registry = self.registry();
-        // A reservation for a restart stays, and so does a trial.
+        // A reservation for a restart stays.
         let known = registry.shares.get(&share.spread);
         let reserved = known.map_or(Duration::ZERO, |known| known.reserved);
-        let share = Share { reserved, trial: known.and_then(|known| known.trial), ..share };
+        let share = Share { reserved, ..share };
         let news = registry.shares.get(&share.spread) != Some(&share);
         if news {
             registry.shares.insert(share.spread.clone(), share);
             registry.version += 1;
         }
         news
-    }
-
-    /// Sets the tasks on trial. Returns the version with which the store has them; `None` without a share.
-    pub(crate) fn set_trial(&self, spread: &SpreadName, trial: Option<Trial>) -> Option<u64> {
-        let mut registry = self.registry();
-        let share = registry.shares.get_mut(spread)?;
-        share.trial = trial;
-        registry.version += 1;
-        Some(registry.version)
     }
 
     /// Reserves the tasks of all shares for so long after the session's end; `None` without shares.

@@ -33,7 +33,6 @@ pub(crate) enum Note {
     Lost,
     Failed,
     Quarantined,
-    Suspected,
 }
 
 /// Events of one kind, of tasks of one spread.
@@ -208,12 +207,6 @@ impl Engine {
                 }
                 Note::Failed => {
                     words::warn!(spread, %namespace, %holder, count, tasks, error = details, "tasks failed");
-                }
-                Note::Suspected => {
-                    words::warn!(
-                        spread, %namespace, %holder, count, tasks,
-                        "tasks may have crashed the instances that ran them: running them one at a time until each has been tried"
-                    );
                 }
                 Note::Quarantined => {
                     words::warn!(

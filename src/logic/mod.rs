@@ -19,20 +19,18 @@
 //! decision can be tested with any order of events, at any time, without a store.
 //!
 //! Beside the machines: `calendar` (the instants of a schedule), `store_time` (an estimate of the store's clock),
-//! `quarantine`, `trial` and `age` (tasks and members that fail), `backoff`, `digest`, and `flaw` (rules broken on
+//! `failing` (tasks, members and processes that fail), `backoff`, `digest`, and `flaw` (rules broken on
 //! purpose, to test the tests).
 
-pub(crate) mod age;
 pub(crate) mod backoff;
 pub(crate) mod calendar;
 pub(crate) mod digest;
+pub(crate) mod failing;
 pub(crate) mod flaw;
 pub(crate) mod key;
 pub(crate) mod plan;
-pub(crate) mod quarantine;
 pub(crate) mod session;
 pub(crate) mod store_time;
 pub(crate) mod tick;
-pub(crate) mod trial;
 pub(crate) mod view;
 pub(crate) mod watch;

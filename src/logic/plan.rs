@@ -1,20 +1,21 @@
 //! The plan: who gets which tasks. Pure, and the same for everybody who plans.
 //!
-//! In this order: every task has an owner if the caps allow, each count is within one of its quota, and as
-//! few tasks move as can be. Moves that have been made change nothing of those that are left, so that
-//! instances may act on them one by one, each for itself.
+//! In this order: every task has an owner if the caps allow, no task goes to a member that gave it up while another
+//! has room, each count is within one of its quota, and as few tasks move as can be. Evenness yields: a member is owed
+//! nothing for what it gave up. Moves that have been made change nothing of those that are left, so that instances may
+//! act on them one by one, each for itself.
 
-mod avoid;
+mod draft;
 mod quota;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
-pub(crate) use avoid::avoid;
+use draft::Draft;
 
 /// Members of another version plan in another way.
-pub(crate) const PLAN_VERSION: u32 = 2;
+pub(crate) const PLAN_VERSION: u32 = 3;
 
 /// A task, and who has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,16 @@ pub(crate) struct PlannedTask<T, M> {
     pub(crate) since: u64,
     /// Its owner may be asked to give it away. Not so soon after it came, lest it wander.
     pub(crate) settled: bool,
+}
+
+/// Whether a member fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fails {
+    No,
+    /// It keeps what it has, and gets no more while others have room.
+    Yes,
+    /// So it does, but for one of the tasks that it gave up, to see whether it still fails.
+    Probed,
 }
 
 /// One who may own tasks.
@@ -46,8 +57,18 @@ pub(crate) struct PlanMember<M> {
     /// Plans in another way: nothing that somebody has is moved to it or from it. Of what nobody has it
     /// gets its part.
     pub(crate) apart: bool,
+    /// Whether it fails.
+    pub(crate) fails: Fails,
     /// Rank among its equals. Not by its id, or the same would get the odd task of every plan.
     pub(crate) rank: u64,
+}
+
+/// A member that gave a task up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GaveUp<M> {
+    pub(crate) by: M,
+    /// The member is owed nothing for it: it has not proved since that it works.
+    pub(crate) counts: bool,
 }
 
 /// Moves to be made.
@@ -72,90 +93,25 @@ pub(crate) struct Move<T, M> {
     pub(crate) to: Option<M>,
 }
 
-/// Plans. The order of tasks and members does not matter; of each there is one.
+/// Plans where nobody gave anything up. The order of tasks and members does not matter; of each there is one.
 pub(crate) fn plan<T: Ord + Copy, M: Ord + Copy>(
     tasks: &[PlannedTask<T, M>],
     members: &[PlanMember<M>],
 ) -> Plan<T, M> {
-    let mut members = members.to_vec();
-    members.sort_unstable_by_key(|member| (member.rank, member.id));
-    let mut tasks = tasks.to_vec();
-    tasks.sort_unstable_by_key(|task| task.id);
-    let mut places: Vec<(M, usize)> =
-        members.iter().enumerate().map(|(at, member)| (member.id, at)).collect();
-    places.sort_unstable();
-
-    let place = |owner: M| places.binary_search_by_key(&owner, |(id, _)| *id).ok().map(|at| places[at].1);
-    let owners: Vec<Option<usize>> = tasks.iter().map(|task| task.owner.and_then(place)).collect();
-    let mut counts = vec![0; members.len()];
-    for owner in owners.iter().flatten() {
-        counts[*owner] += 1;
-    }
-    let orphans = owners.iter().filter(|owner| owner.is_none()).count();
-    let targets = quota::targets(tasks.len(), orphans, &members, &counts);
-
-    let free = free(&tasks, &owners, &counts, &targets);
-    // Orphans come first: so those get nothing else to whom nothing may be moved.
-    let (apart, others): (Vec<usize>, Vec<usize>) = (0..members.len()).partition(|at| members[*at].apart);
-    let mut room = Vec::new();
-    for at in apart.into_iter().chain(others) {
-        room.extend(std::iter::repeat_n(at, targets[at].saturating_sub(counts[at])));
-    }
-    let by_member = places.iter().map(|(id, at)| (*id, targets[*at])).collect();
-    assign(&tasks, &owners, &free, &room, &members, by_member)
+    plan_avoiding(tasks, members, &BTreeMap::new())
 }
 
-/// Returns what has no owner, and what came last to whoever has too many. What is given away then does not depend
-/// on what was given before.
-fn free<T, M>(
+/// Plans where these members gave these tasks up, the one first that did so longest ago.
+pub(crate) fn plan_avoiding<T: Ord + Copy, M: Ord + Copy>(
     tasks: &[PlannedTask<T, M>],
-    owners: &[Option<usize>],
-    counts: &[usize],
-    targets: &[usize],
-) -> Vec<bool> {
-    let mut free: Vec<bool> = owners.iter().map(Option::is_none).collect();
-    let excess = |owner: usize| counts[owner].saturating_sub(targets[owner]);
-    let mut movable = vec![Vec::new(); counts.len()];
-    for (at, task) in tasks.iter().enumerate() {
-        if let Some(owner) = owners[at].filter(|owner| excess(*owner) > 0 && task.settled) {
-            movable[owner].push(at);
-        }
-    }
-    for (owner, mut movable) in movable.into_iter().enumerate() {
-        movable.sort_unstable_by_key(|at| Reverse((tasks[*at].since, *at)));
-        for at in movable.into_iter().take(excess(owner)) {
-            free[at] = true;
-        }
-    }
-    free
-}
-
-/// Assigns the free tasks, in their order, to members with room, in theirs; those that nobody owned come first.
-fn assign<T: Ord + Copy, M: Ord + Copy>(
-    tasks: &[PlannedTask<T, M>],
-    owners: &[Option<usize>],
-    free: &[bool],
-    room: &[usize],
     members: &[PlanMember<M>],
-    targets: Vec<(M, usize)>,
+    gave_up: &BTreeMap<T, Vec<GaveUp<M>>>,
 ) -> Plan<T, M> {
-    let (mut moves, mut waiting) = (Vec::new(), Vec::new());
-    let free = || (0..tasks.len()).filter(|at| free[*at]);
-    let orphans = free().filter(|at| owners[*at].is_none());
-    let given = free().filter(|at| owners[*at].is_some());
-    let mut room = room.iter();
-    for at in orphans.chain(given) {
-        let task = tasks[at].id;
-        let from = owners[at].map(|owner| members[owner].id);
-        let to = room.next().map(|successor| members[*successor].id);
-        if to.is_none() {
-            waiting.push(task);
-        }
-        if from.is_some() || to.is_some() {
-            moves.push(Move { task, from, to });
-        }
-    }
-    moves.sort_unstable_by_key(|one| one.task);
-    waiting.sort_unstable();
-    Plan { moves, waiting, targets }
+    let mut draft = Draft::new(tasks, members, gave_up);
+    let fair = draft.targets(&draft.limits());
+    draft.place_orphans(&fair);
+    let mut targets = draft.yielding(fair);
+    draft.even_out(&targets);
+    draft.probe(&mut targets);
+    draft.into_plan(&targets)
 }

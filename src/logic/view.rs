@@ -16,14 +16,15 @@ use std::{
 
 use crate::{
     clock::Moment,
-    logic::digest,
+    logic::{digest, failing::Failures},
     model::{
         Beat, Death, Holder, Key, LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime, Term,
     },
     store::{LockSeen, SessionSeen},
 };
 
-use failures::Failures;
+use failures::Judged;
+pub(crate) use failures::takes;
 pub(crate) use orders::{Bounds, Me, Mine, Resolved, SpreadAction};
 
 /// A task that came less than this ago is not moved on.
@@ -65,17 +66,6 @@ impl PeerSeen {
     const fn is_dead(&self) -> bool {
         matches!(self, Self::Dead { .. } | Self::Reserved { .. })
     }
-
-    /// Returns whether it makes no difference to a plan which of the two it is.
-    fn plans_like(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Member(one), Self::Member(other)) => {
-                let plain = |peer: &Peer| Share { trial: None, ..peer.share.clone() };
-                one.started == other.started && plain(one) == plain(other)
-            }
-            (one, other) => one == other,
-        }
-    }
 }
 
 /// Place of a task.
@@ -86,7 +76,14 @@ pub(crate) enum TaskPlace {
     /// Nobody, since then.
     Free { since: Moment },
     /// This session. One that is `kept` is in the middle of a run, and goes only if it must.
-    Held { session: SessionId, term: Term, settles: Moment, kept: bool },
+    Held {
+        session: SessionId,
+        term: Term,
+        /// By the store's clock, if that is known.
+        since: Option<StoreTime>,
+        settles: Moment,
+        kept: bool,
+    },
     /// Nobody, and nobody may take it before.
     Closed { until: Moment },
     /// Its record cannot be used; it is tried again then.
@@ -114,6 +111,8 @@ pub(crate) struct SpreadView {
     tasks: BTreeMap<Key, Known>,
     /// Holders of tasks that are not known here, and when that was learned.
     foreign: BTreeMap<Key, (SessionId, Term, Moment)>,
+    /// Time of the store when something was read last.
+    clock: Option<(StoreTime, Moment)>,
 }
 
 impl SpreadView {
@@ -124,6 +123,7 @@ impl SpreadView {
             beats: BTreeMap::new(),
             tasks: BTreeMap::new(),
             foreign: BTreeMap::new(),
+            clock: None,
         }
     }
 
@@ -196,7 +196,8 @@ impl SpreadView {
 
     /// Records a grant to that session just now.
     pub(crate) fn granted(&mut self, key: &Key, session: SessionId, term: Term, now: Moment) -> bool {
-        self.place(key, now, TaskPlace::Held { session, term, settles: now + FRESH, kept: false })
+        let since = self.store_time(now);
+        self.place(key, now, TaskPlace::Held { session, term, since, settles: now + FRESH, kept: false })
     }
 
     /// Its record was read, sent for at `requested`.
@@ -208,6 +209,7 @@ impl SpreadView {
         now: Moment,
         store_now: Option<StoreTime>,
     ) -> bool {
+        self.set_clock(now, store_now);
         let Some(known) = self.tasks.get(key) else {
             let is_old = self.foreign.get(key).is_some_and(|(.., at)| *at > asked);
             let held = match seen {
@@ -219,13 +221,17 @@ impl SpreadView {
         if known.at > asked {
             return false;
         }
-        let news = self.tasks.get_mut(key).is_some_and(|known| known.absorb(seen, now, store_now));
+        let news = self.tasks.get_mut(key).is_some_and(|known| known.absorb(seen));
         let place = match seen {
             LockSeen::Found(record) => found(record, now, store_now),
             LockSeen::Absent => TaskPlace::Free { since: now },
             LockSeen::Refused(_) => TaskPlace::Refused { until: now + REFUSED_FOR },
         };
         self.place(key, now, place) || news
+    }
+
+    fn set_clock(&mut self, now: Moment, store_now: Option<StoreTime>) {
+        self.clock = store_now.map(|store_now| (store_now, now)).or(self.clock);
     }
 
     /// Nobody had room for these until now: so nobody has forgotten them.
@@ -258,6 +264,7 @@ impl SpreadView {
         now: Moment,
         store_now: Option<StoreTime>,
     ) -> bool {
+        self.set_clock(now, store_now);
         if let SessionSeen::Alive(record) = sighting {
             let latest = self.beats.entry(session).or_insert(record.beat);
             if record.beat < *latest {
@@ -289,14 +296,12 @@ impl SpreadView {
         if was == Some(&seen) {
             return false;
         }
-        // What it tries changes no plan.
-        let plans_alike = was.is_some_and(|was| was.plans_like(&seen));
         // One that takes no part is of interest only for what it holds.
         let matters = |seen: &PeerSeen| *seen != PeerSeen::Bystander;
         let mattered = was.is_some_and(matters);
         let matters_now = matters(&seen);
         self.sessions.insert(session, seen);
-        !plans_alike && (mattered || matters_now)
+        mattered || matters_now
     }
 
     /// A session is dead, whatever its record says, or whether there is one. Says whether that is news.
@@ -447,8 +452,13 @@ fn found(record: &LockRecord, now: Moment, store_now: Option<StoreTime>) -> Task
     match (&record.holding, &record.closed) {
         (Some(held), _) => {
             let age = store_now.map_or(Duration::ZERO, |store_now| store_now.since(held.acquired_at));
-            let settles = now + FRESH.saturating_sub(age);
-            TaskPlace::Held { session: held.by.session, term: record.term, settles, kept: record.is_kept() }
+            TaskPlace::Held {
+                session: held.by.session,
+                term: record.term,
+                since: Some(held.acquired_at),
+                settles: now + FRESH.saturating_sub(age),
+                kept: record.is_kept(),
+            }
         }
         (None, Some(closed)) => {
             let left = store_now.map_or(closed.length, |store_now| closed.left_about(store_now));

@@ -29,6 +29,11 @@ impl SessionId {
     pub const fn as_u128(self) -> u128 {
         self.0
     }
+
+    /// The half that names its process: a process draws it once, and the other half for each session.
+    pub(crate) const fn process(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
 }
 
 impl fmt::Display for SessionId {

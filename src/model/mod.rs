@@ -11,7 +11,6 @@ mod names;
 mod run;
 pub(crate) mod serial;
 mod session;
-mod trial;
 
 pub(crate) use digest::Digest;
 pub use ids::{Beat, MAX_NUMBER, Nonce, NotASession, SessionId, StoreTime, Term, Ticket};
@@ -24,4 +23,3 @@ pub use run::{
     ScheduleRecord, Skipped,
 };
 pub use session::{About, Buckets, Death, Request, SessionRecord, Share};
-pub use trial::{NotATrial, Trial};

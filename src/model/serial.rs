@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use super::{Kind, MAX_NUMBER, SessionId, StoreTime, Trial, Value};
+use super::{Kind, MAX_NUMBER, SessionId, StoreTime, Value};
 
 /// Whole milliseconds.
 pub(crate) fn ms<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
@@ -72,4 +72,4 @@ macro_rules! as_displayed {
     };
 }
 
-as_displayed! { Kind SessionId StoreTime Trial }
+as_displayed! { Kind SessionId StoreTime }

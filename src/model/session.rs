@@ -4,9 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-use super::{
-    Beat, Digest, Holder, LockId, Namespace, Nonce, SessionId, SpreadName, StoreTime, Term, Trial, Why,
-};
+use super::{Beat, Digest, Holder, LockId, Namespace, Nonce, SessionId, SpreadName, StoreTime, Term, Why};
 
 /// Identity of an instance. Written when its session opens, and never changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -159,9 +157,6 @@ pub struct Share {
     /// of them.
     #[serde(skip)]
     pub buckets: Option<Buckets>,
-    /// Tasks it tries alone, lest they kill this process. If the session dies meanwhile, those are to blame, and
-    /// nothing else it had.
-    pub trial: Option<Trial>,
 }
 
 impl Share {
@@ -177,7 +172,6 @@ impl Share {
             reserved: Duration::ZERO,
             digest: 0,
             buckets: None,
-            trial: None,
         }
     }
 }

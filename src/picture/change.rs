@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::Life;
-use crate::logic::quarantine::Quarantine;
+use crate::logic::failing::{DeathRow, Row};
 use crate::model::{
     Ended, Entry, Holder, LockId, LockRecord, Outcome, Past, Pause, RunId, RunRecord, ScheduleName,
     ScheduleRecord, SessionId, SessionRecord, StoreTime, Term, Why,
@@ -129,7 +129,11 @@ impl Change {
             What::Lost { how: Some(Ended::Superseded), .. } => Sort::Other,
             What::Lost { .. } | What::InstanceDied { .. } | What::InstanceSilent { .. } => Sort::Loss,
             What::NotRun { .. } => Sort::Failure,
-            What::Released { note: Some(note), .. } if Quarantine::read(note).is_some() => Sort::Failure,
+            What::Released { note: Some(note), .. }
+                if Row::read(note).is_some() || DeathRow::read(note).is_some() =>
+            {
+                Sort::Failure
+            }
             What::RunEnded { outcome: Outcome::Failed | Outcome::TimedOut | Outcome::Abandoned, .. } => {
                 Sort::Failure
             }

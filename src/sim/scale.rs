@@ -13,7 +13,7 @@ use crate::{
     dice::Dice,
     logic::{
         digest,
-        plan::{PLAN_VERSION, PlanMember, PlannedTask, plan},
+        plan::{Fails, PLAN_VERSION, PlanMember, PlannedTask, plan},
         view::{Bounds, Me, Mine, Resolved, SpreadAction, SpreadView, TaskPlace},
     },
     model::{
@@ -224,6 +224,7 @@ impl LargeFleet {
             draining: false,
             load: 0,
             apart: false,
+            fails: Fails::No,
             rank: 0,
         };
         Input {

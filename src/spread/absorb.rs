@@ -43,8 +43,8 @@ impl<'a> Absorption<'a> {
         for record in records {
             let (id, seen) = (record.id, SessionSeen::of(record));
             listed.insert(id);
+            self.state.learn_of(id, &seen);
             if Some(id) != self.own {
-                self.state.learn_of_death(id, &seen);
                 self.changed |= self.state.view.saw(id, &seen, self.now, self.store_now);
             }
         }
@@ -53,8 +53,7 @@ impl<'a> Absorption<'a> {
 
     /// Absorbs a look at one session.
     fn absorb_sighting(&mut self, asked: Moment, session: SessionId, seen: &SessionSeen) {
-        self.state.youth.saw(session, seen);
-        self.state.learn_of_death(session, seen);
+        self.state.learn_of(session, seen);
         if Some(session) == self.own {
             return;
         }
@@ -107,7 +106,6 @@ impl<'a> Absorption<'a> {
             let stray = Held { lock: record.id.clone(), term: record.term, ticket: held.by.ticket };
             self.strays.push((held.by.session, stray));
         }
-        self.state.bench.learn_record(key, seen);
         self.changed |= self.state.view.read(key, seen, asked, self.now, self.store_now);
     }
 }
@@ -134,10 +132,11 @@ impl SpreadActor {
         let before = members(&state);
         let mut pass = Absorption::new(&engine, &mut state);
         let own = pass.own;
-        if reading.everything && !pass.state.complete {
-            pass.state.youth.begin(&engine, &shared.spread, &reading.sessions, own);
-        }
+        let is_first = reading.everything && !pass.state.complete;
         let listed = pass.absorb_sessions(reading.sessions);
+        if is_first {
+            pass.state.begin_youth(&engine);
+        }
         if reading.all_sessions {
             // A session that is not listed came just now, or its record is gone: another look will show which.
             let gone = before.difference(&listed).filter(|session| Some(**session) != own);
@@ -191,8 +190,7 @@ impl SpreadActor {
             pass.state.view.doubt(key, pass.now);
         }
         for (session, seen) in news.sightings {
-            pass.state.youth.saw(session, &seen);
-            pass.state.learn_of_death(session, &seen);
+            pass.state.learn_of(session, &seen);
             if Some(session) != pass.own && pass.state.view.session(session).is_some() {
                 pass.changed |= pass.state.view.saw(session, &seen, pass.now, pass.store_now);
             }

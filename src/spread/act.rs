@@ -14,8 +14,7 @@ use super::{
     actor::{SpreadActor, Unplanned},
     metrics, reading,
     shared::{ActorState, Shared, TaskWork},
-    trial::Bench,
-    worker::{Report, TaskEnd, Worker, WorkerHandle},
+    worker::{JobRules, Report, TaskEnd, Worker, WorkerHandle},
 };
 use crate::{
     Event,
@@ -25,7 +24,7 @@ use crate::{
         key::{TicketOutcome, WaitMode},
         view::{Bounds, Resolved, SpreadAction, TaskPlace},
     },
-    model::{Key, Loss},
+    model::{Key, Loss, SessionId},
     store::LockSeen,
     words,
 };
@@ -75,6 +74,7 @@ impl SpreadActor {
         let later = state.stays.values().filter(|at| **at > now).min().copied();
         resolved.next = [resolved.next, later].into_iter().flatten().min();
         state.waiting = self.note_waiting(&state, &resolved, now);
+        self.log_failing(&state, &resolved, session.id);
         state.resolved = resolved;
         // Of the instances that know the same tasks one reports those without room.
         let reports = state
@@ -95,6 +95,21 @@ impl SpreadActor {
         true
     }
 
+    /// Logs that this instance fails, or does not any more.
+    fn log_failing(&self, state: &ActorState, resolved: &Resolved, own: SessionId) {
+        let (spread, namespace) = (&self.shared.spread, self.engine().config.namespace());
+        let holder = self.engine().config.holder();
+        match (state.resolved.failing.contains(&own), resolved.failing.contains(&own)) {
+            (false, true) => {
+                words::warn!(%spread, %namespace, %holder, "tasks that this instance gave up run well elsewhere: it gets no more of them while others have room, but for one at a time as a probe");
+            }
+            (true, false) => {
+                words::info!(%spread, %namespace, %holder, "this instance takes tasks like the others again");
+            }
+            _ => {}
+        }
+    }
+
     /// Sends an event for each task that has begun to wait for room. Returns all that wait, and since when.
     fn note_waiting(&self, state: &ActorState, resolved: &Resolved, now: Moment) -> BTreeMap<Key, Moment> {
         let engine = self.engine();
@@ -113,7 +128,10 @@ impl SpreadActor {
     fn act(&mut self, state: &mut ActorState, session: &Arc<Session>, action: SpreadAction, now: Moment) {
         match action {
             SpreadAction::Take { key, dead } => {
-                state.bench.note(dead.iter().map(|_| &key));
+                let noted = state.left_behind.get(&key).map(|(session, _)| *session);
+                if let Some(dead) = dead.filter(|dead| noted != Some(*dead)) {
+                    state.note_left_behind(dead);
+                }
                 self.send_ticket(session, &key, WaitMode::once(dead), CancellationToken::new());
                 state.mine.insert(key, TaskWork::Asks { since: now });
             }
@@ -167,7 +185,11 @@ impl SpreadActor {
                 state.view.granted(&key, hold.cell().session.id, lease.term(), now);
                 let room = state.has().count() < state.share.cap as usize;
                 if state.view.knows(&key) && room {
-                    let worker = self.start_worker(hold, state.bench.clone());
+                    let left_behind = state.left_behind.remove(&key).map(|(_, longest)| longest);
+                    // What a failing member gets is a probe: it has one try.
+                    let is_probe = state.resolved.failing.contains(&hold.cell().session.id);
+                    let rules = if is_probe { JobRules { tries: 1, ..self.rules } } else { self.rules };
+                    let worker = self.start_worker(hold, rules, left_behind);
                     state.mine.insert(key, TaskWork::Has(worker));
                 }
                 // Otherwise it is no task any more, or the cap was lowered meanwhile: the hold is dropped.
@@ -191,15 +213,15 @@ impl SpreadActor {
         self.mark_touched();
     }
 
-    fn start_worker(&self, hold: Hold, bench: Arc<Bench>) -> WorkerHandle {
+    fn start_worker(&self, hold: Hold, rules: JobRules, left_behind: Option<u32>) -> WorkerHandle {
         let engine = self.engine().clone();
         let (worker, handle) = Worker::new(
             engine.clone(),
             &hold,
             self.start.clone(),
-            self.rules,
-            bench,
-            self.shared.changed.clone(),
+            rules,
+            left_behind,
+            self.shared.clone(),
             self.report.clone(),
         );
         // Here and not in the task: a runtime that shuts down drops a task before it ran.
@@ -211,7 +233,6 @@ impl SpreadActor {
     pub(super) fn on_report(&mut self, report: Report) {
         match report {
             Report::Ended(key, end) => self.on_end(&key, end),
-            Report::Tried => self.mark_changed(),
             Report::Stays(key) => {
                 let now = self.engine().clock.now();
                 words::debug!(spread = %self.shared.spread, %key, "the successor is busy or does not take the task, keeping it");

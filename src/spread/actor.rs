@@ -16,6 +16,7 @@ use crate::{
     logic::{
         backoff::{Backoff, jittered},
         digest,
+        view::TaskPlace,
     },
     model::Key,
 };
@@ -232,7 +233,7 @@ impl SpreadActor {
     fn deadline(&self, now: Moment) -> Moment {
         let (mut at, is_held_back) = (self.poll_at, self.is_held_back());
         if is_held_back {
-            at = at.min(self.shared.state().youth.ends(self.engine()));
+            at = at.min(self.shared.state().youth.until);
         }
         if self.reading.is_none() {
             if !is_held_back
@@ -286,7 +287,15 @@ impl SpreadActor {
         let Some(own) = engine.current() else { return };
         let mut state = self.shared.state();
         state.view.forget(now);
-        state.bench.forget(engine.store_now());
+        if let Some(store_now) = engine.store_now() {
+            state.deaths.forget(store_now);
+        }
+        let ActorState { left_behind, view, .. } = &mut *state;
+        left_behind.retain(|key, (dead, _)| match view.task(key) {
+            Some(TaskPlace::Held { session, .. }) => session == dead,
+            Some(TaskPlace::Free { .. }) | None => false,
+            Some(_) => true,
+        });
         self.ask.ring = Some(state.view.after(own.id));
         self.ask.tasks.extend(state.view.of_the_missing());
         // Said to be held here, and not held: the read was old, or the task is on its way back.

@@ -45,7 +45,6 @@ mod reading;
 mod records;
 mod shared;
 mod source;
-mod trial;
 mod view;
 mod worker;
 mod young;
@@ -116,7 +115,7 @@ impl SpreadBuilder {
             source: Ok(Source::none()),
             cap: u32::MAX,
             weight: 1,
-            rules: JobRules { done: Done::Again(None), tries: TRIES },
+            rules: JobRules { done: Done::Again(None), tries: TRIES, gives_up_on: |_| false },
             lock_delay: Duration::ZERO,
         }
     }
@@ -204,10 +203,18 @@ impl<M: Clone + Send + Sync + 'static> SpreadBuilder<M> {
     }
 
     /// Sets how often a job may fail in a row, with rests from a second up to `refresh_duration`, before its task is
-    /// given back. Then the task rests for a twelfth of the time it has been failing, from a second up to an hour, and is
-    /// tried again in the same way, by another instance if there is one. Default: 5.
+    /// given up. Then another instance with room tries in the same way; after three of them, or all that have room, the
+    /// task rests for a twelfth of the time it has been failing, from a second up to an hour, and is tried again.
+    /// Default: 5.
     pub const fn tries(mut self, tries: u32) -> Self {
         self.rules.tries = tries;
+        self
+    }
+
+    /// Names the errors, by their texts, after which a task is given up at once, whatever [`tries`](Self::tries) says:
+    /// those that will be the same here each time. Default: none.
+    pub const fn give_up_on(mut self, is_so: fn(&str) -> bool) -> Self {
+        self.rules.gives_up_on = is_so;
         self
     }
 

@@ -6,7 +6,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::{
     elect::{Engine, Error, Work},
-    logic::quarantine,
+    logic::failing::Resting,
     model::{Kind, LockRecord, Request, SpreadName, Why},
     store::{Page, Revocation, RevokeAnswer},
 };
@@ -23,7 +23,7 @@ fn is_quarantined(engine: &Engine, record: &LockRecord) -> bool {
     let left =
         |closed: crate::model::Closed| engine.store_now().map_or(closed.length, |now| closed.left(now));
     let is_closed = record.closed.is_some_and(|closed| !left(closed).is_zero());
-    record.holding.is_none() && is_closed && quarantine::latest(&record.past).is_some()
+    record.holding.is_none() && is_closed && Resting::of(&record.past).is_some()
 }
 
 /// Opens a task now, if it rests after too many failures. Returns whether it did.

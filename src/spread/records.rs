@@ -1,16 +1,23 @@
 //! A spread as its records tell, for those who take no part in it: no plan, and of tasks only those that were ever
 //! taken.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{
     Explanation, Member, SpreadStatus, TaskState,
     view::{failing, recorded, tasks},
 };
 use crate::{
-    logic::quarantine::{self, Quarantine},
+    clock::Moment,
+    logic::{
+        failing::{Failures, Resting},
+        view::SpreadView,
+    },
     model::{Death, Holding, Key, Kind, LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime},
-    store::LockSeen,
+    store::{LockSeen, SessionSeen},
 };
 
 fn share_of<'a>(session: &'a SessionRecord, spread: &SpreadName) -> Option<&'a Share> {
@@ -36,10 +43,8 @@ impl TaskState {
         if left.is_zero() {
             return Self::Free { next: None };
         }
-        match quarantine::latest(&record.past) {
-            Some(Quarantine { since, tries, error }) => {
-                Self::Quarantined { since, tries, error, until: left }
-            }
+        match Resting::of(&record.past) {
+            Some(Resting { since, tries, error }) => Self::Quarantined { since, tries, error, until: left },
             None => Self::Closed,
         }
     }
@@ -50,6 +55,24 @@ fn is_reserved(dead: &SessionRecord, kind: &Kind, now: StoreTime) -> bool {
     let Some(death) = dead.death.as_ref().filter(|death| Death::is_own(death)) else { return false };
     let share = kind.spread().and_then(|spread| share_of(dead, &spread).cloned());
     share.is_some_and(|share| now.since(death.at) < share.reserved)
+}
+
+/// The members that fail.
+fn failing_members(
+    spread: &SpreadName,
+    sessions: &[SessionRecord],
+    locks: &[LockRecord],
+    now: StoreTime,
+) -> BTreeSet<SessionId> {
+    let (mut view, at) = (SpreadView::new(spread.clone()), Moment::after_start(Duration::ZERO));
+    view.set(&locks.iter().map(|record| record.id.key.clone()).collect());
+    for session in sessions {
+        view.saw(session.id, &SessionSeen::of(session.clone()), at, Some(now));
+    }
+    for record in locks {
+        view.read(&record.id.key, &LockSeen::Found(record.clone()), at, at, Some(now));
+    }
+    view.failing(at)
 }
 
 impl SpreadStatus {
@@ -74,6 +97,7 @@ impl SpreadStatus {
             }
             known.insert(record.id.key.clone(), state);
         }
+        let failing = failing_members(&spread, sessions, locks, now);
         let member = |session: &SessionRecord| {
             Some(Member {
                 session: session.id,
@@ -82,21 +106,14 @@ impl SpreadStatus {
                 pid: session.about.pid,
                 share: share_of(session, &spread)?.clone(),
                 tasks: counts.get(&session.id).copied().unwrap_or(0),
+                failing: failing.contains(&session.id),
                 target: None,
             })
         };
         let mut members: Vec<_> =
             sessions.iter().filter(|session| session.is_alive()).filter_map(member).collect();
         members.sort_by(|a, b| (&a.holder, a.session).cmp(&(&b.holder, b.session)));
-        Self {
-            spread,
-            members,
-            tasks: known,
-            here: BTreeMap::new(),
-            planned: false,
-            suspects: BTreeSet::new(),
-            held_back: None,
-        }
+        Self { spread, members, tasks: known, here: BTreeMap::new(), planned: false, held_back: None }
     }
 }
 
@@ -158,15 +175,14 @@ impl Explanation {
                         says.extend(takers(status, sessions, now));
                     }
                 }
-                let avoided = quarantine::avoided(&record.past, now);
-                let avoided: Vec<_> = avoided.iter().map(|(holder, _)| holder.to_string()).collect();
+                let failures = Failures::of(record);
+                let avoided: Vec<_> = failures.avoided(now).map(|(name, _)| name).collect();
                 if !avoided.is_empty() {
                     says.push(format!(
                         "other instances are preferred to {}, where it failed or was revoked",
                         avoided.join(", ")
                     ));
                 }
-                says.extend(status.tried_elsewhere(&key));
                 says.extend(recorded(record));
             }
         }

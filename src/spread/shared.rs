@@ -2,22 +2,25 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Mutex, MutexGuard},
 };
 
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    trial::Bench,
     worker::{Phase, WorkerHandle},
     young::Youth,
 };
 use crate::{
     clock::Moment,
     elect::{Engine, Session},
-    logic::view::{Me, Mine, Resolved, SpreadView},
-    model::{Key, Share, SpreadName},
+    logic::{
+        failing::Deaths,
+        view::{Me, Mine, PeerSeen, Resolved, SpreadView},
+    },
+    model::{Key, SCHEDULES, SessionId, Share, SpreadName},
+    store::SessionSeen,
     sync::locked,
 };
 
@@ -50,7 +53,8 @@ impl Shared {
                 waiting: BTreeMap::new(),
                 complete: false,
                 youth: Youth::default(),
-                bench: Arc::new(Bench::new(spread.clone())),
+                deaths: Deaths::default(),
+                left_behind: BTreeMap::new(),
             }),
             spread,
             changed: watch::Sender::new(0),
@@ -109,7 +113,10 @@ pub(super) struct ActorState {
     /// Everything was read at least once.
     pub(super) complete: bool,
     pub(super) youth: Youth,
-    pub(super) bench: Arc<Bench>,
+    /// Sessions that were seen lately, and how they ended.
+    pub(super) deaths: Deaths,
+    /// Tasks of the dead: each with the session, and the longest row of deaths of a task that this one left behind.
+    pub(super) left_behind: BTreeMap<Key, (SessionId, u32)>,
 }
 
 /// Part of this instance in one task.
@@ -137,6 +144,32 @@ impl ActorState {
         })
     }
 
+    /// Learns from a session. Those tasks that a dead one had may be granted to a ticket that is in line already.
+    pub(super) fn learn_of(&mut self, session: SessionId, sighting: &SessionSeen) {
+        if let SessionSeen::Alive(record) | SessionSeen::Dead(record) = sighting {
+            self.deaths.learn(record);
+        }
+        let was_alive = matches!(
+            self.view.session(session),
+            Some(PeerSeen::Member(_) | PeerSeen::Bystander | PeerSeen::Missing)
+        );
+        if sighting.is_dead() && was_alive {
+            self.note_left_behind(session);
+        }
+    }
+
+    /// Notes which tasks a dead session has left behind.
+    pub(super) fn note_left_behind(&mut self, session: SessionId) {
+        // Of a schedule the ledger counts the attempts.
+        if self.share.spread.as_str() == SCHEDULES {
+            return;
+        }
+        let row = |key: &Key| self.deaths.of_task(self.view.past(key)).map_or(0, |row| row.deaths);
+        let keys: Vec<&Key> = self.view.held_by(session).collect();
+        let longest = keys.iter().map(|key| row(key)).max().unwrap_or(0) + 1;
+        self.left_behind.extend(keys.into_iter().map(|key| (key.clone(), (session, longest))));
+    }
+
     /// Describes this instance for the plan, under that session.
     pub(super) fn me(&self, engine: &Engine, session: &Session) -> Me {
         Me {
@@ -156,8 +189,6 @@ impl ActorState {
                 Phase::Leaving => Mine::Gives,
                 _ if worker.is_leaving() => Mine::Gives,
                 _ if self.stays.get(key).is_some_and(|until| now < *until) => Mine::Keeps,
-                // Moved on, it would begin anew elsewhere, and be tried again.
-                _ if self.bench.holds(key) => Mine::Keeps,
                 _ => Mine::Has,
             },
         };

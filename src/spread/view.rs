@@ -14,8 +14,8 @@ use crate::{
     elect::Engine,
     logic::{
         digest,
+        failing::{ITS_LAST, Resting},
         plan::PLAN_VERSION,
-        quarantine::Quarantine,
         view::{Peer, PeerSeen, SpreadView, TaskPlace},
     },
     model::{Holder, Key, LockRecord, SessionId, Share, SpreadName, StoreTime, Term},
@@ -38,6 +38,8 @@ pub struct Member {
     pub share: Share,
     /// Number of tasks it has.
     pub tasks: usize,
+    /// Tasks that it gave up run well elsewhere: it gets no more of them while others have room, but for probes.
+    pub failing: bool,
     /// Number of tasks the plan wants it to have; `None` if it is not known to know any of these tasks, or is paused.
     pub target: Option<usize>,
 }
@@ -107,9 +109,6 @@ pub struct SpreadStatus {
     pub here: BTreeMap<Key, Phase>,
     /// True if the plan covers all that is known: nothing has changed since, and everything was read.
     pub planned: bool,
-    /// Tasks here whose holders before died with them, one after the other: they are tried one by one, or wait for
-    /// that.
-    pub suspects: BTreeSet<Key>,
     /// Set while this instance takes no part, as those before it that had its name died young.
     pub held_back: Option<HeldBack>,
 }
@@ -153,19 +152,6 @@ impl SpreadStatus {
             && !self.here.values().any(|phase| *phase == Phase::Leaving)
     }
 
-    /// Explains that another instance has this task on trial, if one says so.
-    pub(super) fn tried_elsewhere(&self, key: &Key) -> Option<String> {
-        let has = |member: &&Member| match self.tasks.get(key) {
-            Some(TaskState::Held { session, .. }) => *session == member.session,
-            _ => false,
-        };
-        let member = self.members.iter().filter(has).find(|_| !self.here.contains_key(key))?;
-        let is_tried = member.share.trial.is_some_and(|trial| trial.is_of(key));
-        is_tried.then(|| {
-            format!("{} runs it alone, because its last holders died while running it", self.name_of(member))
-        })
-    }
-
     /// Returns the name of a member: its holder's, with the place where it runs if others have the same.
     pub(super) fn name_of(&self, member: &Member) -> String {
         let Member { holder, host, pid, session, .. } = member;
@@ -188,7 +174,7 @@ impl SpreadStatus {
         let now = engine.clock.now();
         let state = shared.state();
         let own = engine.current().map(|session| state.me(engine, &session));
-        let held_back = state.youth.held_back(engine, now);
+        let held_back = state.youth.held_back(now);
         let own_member = own.iter().filter(|_| held_back.is_none()).map(|me| {
             let peer = Peer {
                 holder: me.holder.clone(),
@@ -219,7 +205,7 @@ impl SpreadStatus {
                 TaskPlace::Unknown => TaskState::Unknown,
                 TaskPlace::Refused { .. } => TaskState::Refused,
                 TaskPlace::Closed { .. } => match state.view.quarantine(key) {
-                    Some((Quarantine { since, tries, error }, until)) => {
+                    Some((Resting { since, tries, error }, until)) => {
                         let (since, tries, error) = (*since, *tries, error.clone());
                         TaskState::Quarantined { since, tries, error, until: until.since(now) }
                     }
@@ -248,14 +234,14 @@ impl SpreadStatus {
                 pid,
                 share,
                 tasks: counts.get(&session).copied().unwrap_or(0),
+                failing: state.resolved.failing.contains(&session),
                 target: state.resolved.targets.get(&session).copied(),
             })
             .collect();
         members.sort_by(|a, b| (&a.holder, a.session).cmp(&(&b.holder, b.session)));
         let here = state.has().map(|(key, worker)| (key.clone(), worker.phase())).collect();
         let planned = own.is_some() && state.is_planned();
-        let suspects = state.bench.suspects();
-        Self { spread: shared.spread.clone(), members, tasks, here, planned, suspects, held_back }
+        Self { spread: shared.spread.clone(), members, tasks, here, planned, held_back }
     }
 }
 
@@ -271,12 +257,12 @@ impl fmt::Display for SpreadStatus {
             if share.paused {
                 write!(f, ", paused")?;
             }
+            if member.failing {
+                write!(f, ", failing")?;
+            }
             writeln!(f)?;
         }
         write!(f, "{} of {} held", self.held(), tasks(self.tasks.len()))?;
-        if !self.suspects.is_empty() {
-            write!(f, ", {} run alone here because their holders died", self.suspects.len())?;
-        }
         if let Some(held_back) = self.held_back {
             write!(f, ", {held_back}")?;
         }
@@ -368,22 +354,20 @@ impl Explanation {
             Some(TaskState::Closed) => says.push("no instance may take it now".to_owned()),
             Some(TaskState::Refused) => says.push("its record cannot be used".to_owned()),
         }
-        let avoided: Vec<_> = state.view.avoided(&key, now).iter().map(ToString::to_string).collect();
+        let avoided = state.view.avoided(&key, now);
         if !avoided.is_empty() {
             says.push(format!(
                 "other instances are preferred to {}, where it failed or was revoked",
                 avoided.join(", ")
             ));
         }
-        says.extend(state.bench.explain(&key));
-        says.extend(status.tried_elsewhere(&key));
         match status.here.get(&key) {
             Some(Phase::Failed { times, error }) => {
                 says.push(format!("its job failed {times} times in a row: {error}"));
             }
             Some(Phase::Resting) => says.push("its job returned and will run again after a rest".to_owned()),
             Some(Phase::Leaving) => says.push("its job is stopping".to_owned()),
-            Some(Phase::Suspect { .. } | Phase::Running) | None => {}
+            Some(Phase::Running) | None => {}
         }
         match seen {
             LockSeen::Found(record) => says.extend(recorded(record)),
@@ -396,6 +380,9 @@ impl Explanation {
 
 /// Explains that a task rests.
 pub(super) fn failing(since: StoreTime, tries: u32, error: &str, until: Duration) -> String {
+    if error.starts_with(ITS_LAST) {
+        return format!("{error}: it will start in {until:.1?}");
+    }
     let times = if tries == 1 { "once".to_owned() } else { format!("{tries} times") };
     format!(
         "it has been failing since {since}, was given up {times}, and will be retried in {until:.1?}: {error}"

@@ -1,7 +1,5 @@
 //! Worker of one task: it holds the task's lock and runs its job, again and again, until the task is given away.
 
-mod trial;
-
 use std::{
     future::Future,
     pin::pin,
@@ -17,12 +15,12 @@ use futures::{
     future::{BoxFuture, Fuse, FusedFuture},
 };
 use serde::Serialize;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc};
 
 use super::{
     MovePermit,
     move_permit::{PermitTurn, Postponed},
-    trial::Bench,
+    shared::Shared,
 };
 use crate::{
     Event,
@@ -30,10 +28,10 @@ use crate::{
     elect::{Engine, Hold, JobEnd, Lease, Note, RunPermit, Work, job},
     logic::{
         backoff::Backoff,
+        failing::{self, Row},
         key::{Handback, LINE_READ},
-        quarantine::{self, Quarantine},
     },
-    model::{Candidate, Key, LockId, Loss, SessionId, StoreTime, Why},
+    model::{Candidate, Ended, Key, LockId, Loss, SessionId, StoreTime, Why},
     store::LockSeen,
     sync::locked,
     words,
@@ -72,8 +70,10 @@ impl Done {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobRules {
     pub(super) done: Done,
-    /// Failures in a row before the task rests, and another instance tries.
+    /// Failures in a row before the task is given up.
     pub(super) tries: u32,
+    /// Tells the errors after which it is given up at once.
+    pub(super) gives_up_on: fn(&str) -> bool,
 }
 
 /// Command to a worker.
@@ -88,11 +88,6 @@ pub(super) enum WorkerCommand {
 #[non_exhaustive]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Phase {
-    /// Suspected, as its holders before died with it: it waits to be tried.
-    Suspect {
-        /// Number of those holders, one after the other.
-        deaths: u32,
-    },
     /// Running.
     Running,
     /// Resting after its job returned, before it is run again.
@@ -132,8 +127,6 @@ pub(super) enum Report {
     Stays(Key),
     /// The note in the record was written or removed which says that the task is kept, as its job is busy.
     Noted(Key),
-    /// A task was tried, and may be moved again.
-    Tried,
 }
 
 /// Reports how the work ended, whatever ends it.
@@ -186,15 +179,12 @@ pub(super) struct Worker {
     rules: JobRules,
     /// Moment at which the task was taken.
     taken: Moment,
-    /// Bench on which the task waits if its holders before died with it.
-    bench: Arc<Bench>,
-    /// The record may say that they did.
-    may_be_suspect: bool,
+    /// Set if its last holder died: the most deaths in a row of a task that this one left behind.
+    left_behind: Option<u32>,
     commands: mpsc::UnboundedReceiver<WorkerCommand>,
     line: Arc<Notify>,
     phase: Arc<Mutex<Phase>>,
-    /// Counts the changes of the spread.
-    changed: watch::Sender<u64>,
+    shared: Arc<Shared>,
     seeking: Fuse<BoxFuture<'static, Option<Box<Candidate>>>>,
     /// Set once the task has been ordered to go.
     leaving: Arc<AtomicBool>,
@@ -247,15 +237,14 @@ impl Worker {
         hold: &Hold,
         start: Start,
         rules: JobRules,
-        bench: Arc<Bench>,
-        changed: watch::Sender<u64>,
+        left_behind: Option<u32>,
+        shared: Arc<Shared>,
         report: mpsc::UnboundedSender<Report>,
     ) -> (Self, WorkerHandle) {
         let leaving = Arc::new(AtomicBool::new(false));
         let (command, commands) = mpsc::unbounded_channel();
         let (line, phase) = (Arc::new(Notify::new()), Arc::new(Mutex::new(Phase::Running)));
         let (lease, taken) = (hold.lease(), engine.clock.now());
-        let may_be_suspect = bench.take_note(lease.key());
         let handle = WorkerHandle {
             lease: lease.clone(),
             commands: command,
@@ -270,12 +259,11 @@ impl Worker {
             start,
             rules,
             taken,
-            bench,
-            may_be_suspect,
+            left_behind,
             commands,
             line,
             phase,
-            changed,
+            shared,
             seeking: Fuse::terminated(),
             leaving,
             move_permit: MovePermit::default(),
@@ -289,7 +277,7 @@ impl Worker {
 
     fn set_phase(&self, phase: Phase) {
         *locked(&self.phase) = phase;
-        self.changed.send_modify(|changes| *changes += 1);
+        self.shared.notify();
     }
 
     /// Works on the task until its time is over, and lets go of its lock.
@@ -315,7 +303,7 @@ impl Worker {
     async fn run(&mut self, hold: &Hold) -> Exit {
         let rests = Backoff::of_a_job(self.engine.config.refresh_duration());
         let mut history = RunHistory { rests, failures: 0, first: None, worked: false };
-        if let Some(exit) = self.stand_trial().await {
+        if let Some(exit) = self.pause_after_deaths().await {
             return exit;
         }
         loop {
@@ -380,7 +368,7 @@ impl Worker {
         self.engine.tallies.note(lock, Note::Failed, Some(error.clone()));
         words::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, failures, "a task failed");
         self.set_phase(Phase::Failed { times: failures, error: error.clone() });
-        if failures < self.rules.tries {
+        if failures < self.rules.tries && !(self.rules.gives_up_on)(&error) {
             return NextRun::Again(history.rests.next(self.engine.entropy.roll()));
         }
         NextRun::End(self.quarantine(error, history).await)
@@ -395,32 +383,61 @@ impl Worker {
         }
         let now = self.engine.clock.now();
         let store_now = self.store_now(now);
-        let (since, tries) = match found {
-            Some(row) => (row.since, row.tries.saturating_add(1)),
-            None => (store_now.minus(now.since(history.first.unwrap_or(now))), 1),
+        let holder = self.engine.config.holder();
+        let row = if let Some(row) = found {
+            row.followed_by(holder, error)
+        } else {
+            Row::begun(store_now.minus(now.since(history.first.unwrap_or(now))), holder, error)
         };
-        let quarantine = Quarantine { since, tries, error };
-        let rest = quarantine.rest(store_now);
-        self.exit_to_quarantine(quarantine, rest)
+        let rest = row.rest(self.others_have_room(&row), store_now);
+        self.exit_to_rest(row.note(), row.since, row.tries, row.error, rest)
+    }
+
+    /// Gives the task back for a while, if too many of its last holders died while they had it. Returns nothing if it may
+    /// start.
+    async fn pause_after_deaths(&mut self) -> Option<Exit> {
+        let longest = self.left_behind?;
+        let (engine, lock) = (self.engine.clone(), self.lease.lock().clone());
+        let seen = self.attend(async move { engine.look(lock).await }).await;
+        if self.lease.is_cancelled() {
+            return Some(self.exit_on_cancel());
+        }
+        // Without its record it starts: another death would show it.
+        let Ok(LockSeen::Found(record)) = seen else { return None };
+        record.past.first().filter(|last| last.how == Ended::Died)?;
+        let row = self.shared.state().deaths.of_task(&record.past).filter(|row| row.deaths >= longest)?;
+        let pause = failing::pause(row.deaths, self.engine.entropy.roll());
+        if pause.is_zero() {
+            return None;
+        }
+        let (since, tries, error) = (row.since, row.deaths, row.seen());
+        Some(self.exit_to_rest(Why::shortened(&error), since, tries, error, pause))
     }
 
     /// Gives the task back, closed while it rests.
-    fn exit_to_quarantine(&self, quarantine: Quarantine, rest: Duration) -> Exit {
-        let handback = Handback { note: Some(quarantine.note()), closed_for: rest, ..Handback::default() };
+    fn exit_to_rest(&self, note: Why, since: StoreTime, tries: u32, error: String, rest: Duration) -> Exit {
+        let handback = Handback { note: Some(note), closed_for: rest, ..Handback::default() };
         let (lock, term) = (self.lease.lock().clone(), self.lease.term());
-        let Quarantine { since, tries, error } = quarantine;
         self.engine.tallies.note(&lock, Note::Quarantined, Some(error.clone()));
         words::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, %since, tries, ?rest, "quarantined a task");
         self.engine.events.send(Event::Quarantined { lock, term, since, tries, error, rest });
         (TaskEnd::Quarantined, handback)
     }
 
+    /// Returns whether a member with room is left that did not give the task up in this row.
+    fn others_have_room(&self, row: &Row) -> bool {
+        let Some(session) = self.engine.current() else { return false };
+        let state = self.shared.state();
+        let me = state.me(&self.engine, &session);
+        state.view.others_have_room(&me, &self.key, &row.by, &state.resolved.targets)
+    }
+
     /// Reads the failures before this instance had the task, if they are of the same row.
-    async fn earlier_failures(&mut self, well: Duration) -> Option<Quarantine> {
+    async fn earlier_failures(&mut self, well: Duration) -> Option<Row> {
         let (engine, lock, taken) =
             (self.engine.clone(), self.lease.lock().clone(), self.lease.acquired_at());
         match self.attend(async move { engine.look(lock).await }).await {
-            Ok(LockSeen::Found(record)) => quarantine::row(&record.past, taken, well),
+            Ok(LockSeen::Found(record)) => Row::of(&record.past, taken, well),
             // Then the row begins anew: one more try does no harm.
             _ => None,
         }
@@ -440,7 +457,7 @@ impl Worker {
             }
             // An operator does not want the task here: others go first, as they read in the record.
             Some(Loss::Revoked { by, why }) => {
-                let note = Some(quarantine::revoked(&by, &why));
+                let note = Some(failing::revoked(&by, &why));
                 handback = Handback { note, closed_for: REVOKED_FOR, ..Handback::default() };
                 TaskEnd::Revoked
             }

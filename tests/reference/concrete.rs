@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tenure::{
     model::{
-        Beat, Candidate, Entry, Holder, Key, LockId, Outcome, Request, Rules, RunId, RunNow, SessionId,
-        Share, Skipped, SpreadName, StoreTime, Term, Ticket, Trial, Value, Who as WhoName, Why,
+        Beat, Candidate, Entry, Holder, LockId, Outcome, Request, Rules, RunId, RunNow, SessionId, Share,
+        Skipped, SpreadName, StoreTime, Term, Ticket, Value, Who as WhoName, Why,
     },
     store::{
         BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, Open, Release, ReleaseTo,
@@ -301,10 +301,6 @@ fn value(says: u8) -> Value {
     Value::new(vec![says; usize::from(says)]).expect("a short value")
 }
 
-fn trial(says: u8) -> Trial {
-    Trial::of(&Key::new(format!("task-{says}")).expect("a short name")).group(says % 17)
-}
-
 fn shares(says: u8) -> Vec<Share> {
     let share = |number: u8| {
         let mut share = Share::new(SpreadName::new(format!("$spread.{number}")).expect("a short name"));
@@ -313,7 +309,6 @@ fn shares(says: u8) -> Vec<Share> {
         share.paused = says.is_multiple_of(3);
         share.reserved = Duration::from_secs(says.into());
         share.digest = u64::MAX - u64::from(says);
-        share.trial = says.is_multiple_of(2).then(|| trial(says));
         share
     };
     (0..says).map(share).collect()

@@ -77,11 +77,6 @@ pub(crate) fn all(record: &Record, bounds: &Bounds) -> Vec<Verdict> {
     verdicts
 }
 
-/// Number of tasks that the latest change has made suspects of killing their holders.
-pub(crate) fn suspects(record: &Record, bounds: &Bounds) -> usize {
-    record.changes.last().map_or(0, |change| takeover::suspects(record, bounds, change).len())
-}
-
 fn failures(record: &Record) -> Vec<String> {
     let failed = |instance: &super::record::Instance| {
         instance.failure.as_ref().map(|why| format!("{}: {why}", instance.name))

@@ -16,7 +16,7 @@ pub(crate) struct Record {
     pub(crate) instances: Vec<Instance>,
     /// Of each task, as they were heard.
     pub(crate) tasks: Vec<Vec<Holding>>,
-    /// Tasks that two holders in a row died with while they were on trial alone: nobody runs them for a while.
+    /// Tasks whose last three holders died: each pauses before it runs again.
     pub(crate) resting: BTreeSet<usize>,
     pub(crate) ticks: BTreeMap<i64, Vec<Attempt>>,
     pub(crate) not_run: Vec<String>,

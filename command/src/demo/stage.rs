@@ -15,7 +15,7 @@ use super::{
     INSTANCES, TASKS, TTL,
     crew::{Crew, Fate, Heard},
     instance::{Order, Setup, now},
-    judge::{self, Bounds, count},
+    judge::count,
     record::{Record, State, What},
     scratch::Scratch,
     screen::Screen,
@@ -47,7 +47,6 @@ pub(crate) struct Stage<'a> {
     store: String,
     database: Option<PathBuf>,
     time: Duration,
-    bounds: Bounds,
     /// Of those that were killed here: when.
     killed: BTreeMap<usize, Moment>,
     /// Processes that are gone, or of which all is heard, and not yet both.
@@ -63,7 +62,7 @@ impl<'a> Stage<'a> {
         screen: &'a mut Screen,
         log: Level,
         time: Duration,
-        bounds: Bounds,
+        even: Duration,
     ) -> Result<Self, Failure> {
         let listen = |kind: SignalKind| {
             signal(kind).map_err(|error| Failure::failed(format!("signals cannot be heard: {error}")))
@@ -89,12 +88,11 @@ impl<'a> Stage<'a> {
             crew,
             hears,
             record: Record::new(begun, TASKS),
-            script: Script::new(begun, time, bounds.even),
+            script: Script::new(begun, time, even),
             screen,
             store: scratch.name(),
             database: scratch.database.clone(),
             time,
-            bounds,
             killed: BTreeMap::new(),
             gone: BTreeMap::new(),
             silent: Vec::new(),
@@ -201,7 +199,6 @@ impl<'a> Stage<'a> {
                 self.record.freeze(index, at);
                 let text = format!("{} is frozen (SIGSTOP), with {}", self.who(index), self.tasks_of(index));
                 self.say_of(at, &text);
-                self.tell_of_suspects(index);
             }
             Act::Thaw(index) => {
                 // Before it runs: what it says then is of a process that is not frozen.
@@ -242,17 +239,6 @@ impl<'a> Stage<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Why some tasks of an instance that is gone will not run as soon as the others.
-    fn tell_of_suspects(&mut self, index: usize) {
-        let lost = judge::suspects(&self.record, &self.bounds);
-        if lost > 0 {
-            let name = &self.record.instances[index].name;
-            let text =
-                format!("{} of {name} lost a holder before: each runs alone first", count(lost, "task"));
-            self.say(&text);
-        }
     }
 
     fn tasks_of(&self, index: usize) -> String {

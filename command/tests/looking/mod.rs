@@ -276,7 +276,6 @@ pub(crate) const SHARE: &[(&str, &str)] = &[
     ("paused", "bool"),
     ("reserved_ms", "number"),
     ("digest", "string"),
-    ("trial", "string|null"),
 ];
 pub(crate) const RUN: &[(&str, &str)] = &[
     ("id", "object"),

@@ -20,7 +20,10 @@ mod ticks;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{Entry, Life, Registry, TickId};
 use tenure::model::{SessionId, StoreTime, Term, Ticket};
@@ -68,6 +71,8 @@ pub struct Census {
     pub wanted: Vec<usize>,
     /// The locks that are held.
     pub held: Vec<(usize, Term, SessionId)>,
+    /// Tasks that a member gave up, or that an operator took from it, as the locks' records say, by its number.
+    pub gave_up: BTreeSet<(usize, usize)>,
     /// The sessions nobody has declared dead.
     pub alive: Vec<SessionId>,
     /// Waiters in the queues.

@@ -428,7 +428,7 @@ impl Fleet {
     /// The keys that are not held, or not worked under since then by the very term that the store has, and the tasks
     /// that nobody alive holds. Nothing, if the store does not answer.
     ///
-    /// A task that died with several processes rests, or waits for its trial: nobody need work at it.
+    /// A task that died with several processes rests: nobody need work at it.
     async fn not_held(&self, since: Moment) -> Option<Vec<usize>> {
         let polled = |key: usize| self.last_poll(key).filter(|(at, ..)| *at > since);
         let quiet: Vec<_> = (0..self.plan.keys).filter(|key| polled(*key).is_none()).collect();

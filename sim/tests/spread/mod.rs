@@ -9,6 +9,7 @@ mod deploys;
 mod faults;
 mod killers;
 mod log;
+mod outages;
 mod panics;
 mod quarantine;
 mod restarts;

@@ -64,6 +64,11 @@ impl Registry {
         self.running.lock().unwrap().len()
     }
 
+    /// Tasks that run.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        self.running.lock().unwrap().keys().cloned().collect()
+    }
+
     pub(crate) fn runs_at(&self, key: &str) -> Option<String> {
         self.running.lock().unwrap().get(&Key::new(key).unwrap()).cloned()
     }
@@ -98,9 +103,19 @@ impl Player {
 
 impl Team {
     pub(crate) fn new(tasks: usize) -> Self {
+        Self::seeded(tasks, 1)
+    }
+
+    pub(crate) fn seeded(tasks: usize, seed: u64) -> Self {
         let clock = Arc::new(TestClock::new());
         let memory = MemoryStore::new(clock.clone());
-        Self { clock, memory, registry: Arc::default(), tasks: 0..tasks, seed: Arc::new(AtomicU64::new(1)) }
+        Self {
+            clock,
+            memory,
+            registry: Arc::default(),
+            tasks: 0..tasks,
+            seed: Arc::new(AtomicU64::new(seed)),
+        }
     }
 
     /// Another one on the same store, with the same registry and other tasks.

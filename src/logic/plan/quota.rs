@@ -4,18 +4,45 @@ use std::cmp::Reverse;
 
 use super::PlanMember;
 
-/// Quotas in proportion to the weights, what everybody has besides counted in, as far as the caps allow.
-/// Those who plan otherwise keep what they have, and get of the orphans only.
+/// Quotas in proportion to the weights, what everybody has besides counted in, as far as the caps allow, and these
+/// limits while others have room. Members that plan otherwise keep what they have, and get of the orphans only.
 pub(super) fn targets<M>(
     tasks: usize,
     orphans: usize,
     members: &[PlanMember<M>],
     counts: &[usize],
+    limits: &[usize],
+) -> Vec<usize> {
+    let mut targets = within(tasks, orphans, members, counts, limits);
+    // Others are full: those with a limit get the rest, on top of what they have.
+    for _ in targets.iter().sum::<usize>()..tasks {
+        let level = |at: usize| (targets[at] + members[at].load) as u128;
+        let fits = |at: &usize| {
+            let member = &members[*at];
+            let gets = limits[*at] < usize::MAX && !member.draining && member.weight > 0 && !member.apart;
+            gets && level(*at) < u128::from(member.cap)
+        };
+        let lower = |a: &usize, b: &usize| {
+            let weight = |at: usize| u128::from(members[at].weight);
+            (level(*a) * weight(*b)).cmp(&(level(*b) * weight(*a)))
+        };
+        let Some(at) = (0..members.len()).filter(fits).min_by(lower) else { break };
+        targets[at] += 1;
+    }
+    targets
+}
+
+fn within<M>(
+    tasks: usize,
+    orphans: usize,
+    members: &[PlanMember<M>],
+    counts: &[usize],
+    limits: &[usize],
 ) -> Vec<usize> {
     let everybody: Vec<usize> = (0..members.len()).collect();
     let (apart, others): (Vec<usize>, Vec<usize>) = everybody.iter().partition(|at| members[**at].apart);
     let mut targets = vec![0; members.len()];
-    let mut quotas = Quotas { members, counts, targets: &mut targets };
+    let mut quotas = Quotas { members, counts, limits, targets: &mut targets };
     if apart.is_empty() {
         quotas.fill(tasks, &everybody);
         return targets;
@@ -33,6 +60,7 @@ pub(super) fn targets<M>(
 struct Quotas<'a, M> {
     members: &'a [PlanMember<M>],
     counts: &'a [usize],
+    limits: &'a [usize],
     targets: &'a mut [usize],
 }
 
@@ -64,7 +92,8 @@ impl<M> Quotas<'_, M> {
 
     fn part(&self, at: usize) -> Option<Quota> {
         let member = &self.members[at];
-        let (least, most) = (member.load as u128, u128::from(member.cap));
+        let least = member.load as u128;
+        let most = u128::from(member.cap).min(least + self.limits[at] as u128);
         let gets = !member.draining && member.weight > 0 && most > least;
         gets.then_some(Quota { at, least, most, weight: u128::from(member.weight) })
     }

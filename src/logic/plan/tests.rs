@@ -1,11 +1,22 @@
 //! The plan against an optimum that is found in another way, and against the vectors that catch others.
 
+use std::cmp::Reverse;
+
 use proptest::prelude::*;
 
 use super::*;
 
 fn member(id: u32) -> PlanMember<u32> {
-    PlanMember { id, cap: u32::MAX, weight: 1, draining: false, load: 0, apart: false, rank: 0 }
+    PlanMember {
+        id,
+        cap: u32::MAX,
+        weight: 1,
+        draining: false,
+        load: 0,
+        apart: false,
+        fails: Fails::No,
+        rank: 0,
+    }
 }
 
 fn task(id: u32, owner: Option<u32>) -> PlannedTask<u32, u32> {
@@ -211,9 +222,17 @@ fn fleets() -> impl Strategy<Value = SmallFleet> {
     let member = (0_u32..7, 0_u32..4, prop::bool::weighted(0.2), load, 0_u64..3);
     let members = prop::collection::vec(member, 1..4);
     (members, prop::collection::vec(prop::option::of(0_u32..4), 0..6)).prop_map(|(members, owners)| {
-        let member = |(id, (cap, weight, draining, load, rank)): (usize, (u32, u32, bool, usize, u64))| {
-            PlanMember { id: u32::try_from(id).unwrap(), cap, weight, draining, load, apart: false, rank }
-        };
+        let member =
+            |(id, (cap, weight, draining, load, rank)): (usize, (u32, u32, bool, usize, u64))| PlanMember {
+                id: u32::try_from(id).unwrap(),
+                cap,
+                weight,
+                draining,
+                load,
+                apart: false,
+                fails: Fails::No,
+                rank,
+            };
         let members = members.into_iter().enumerate().map(member).collect();
         let task = |(id, owner): (usize, Option<u32>)| PlannedTask {
             since: id as u64 * 7 % 5,
@@ -360,3 +379,5 @@ proptest! {
         prop_assert_eq!(plan(&mixed.tasks, &mixed.members), plan(&fleet.tasks, &fleet.members));
     }
 }
+
+mod yielding;

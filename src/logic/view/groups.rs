@@ -9,7 +9,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{Me, Peer, SpreadView, orders::Avoid};
+use super::{Judged, Me, Peer, SpreadView};
 use crate::{
     logic::{
         digest::agree,
@@ -43,26 +43,36 @@ pub(super) fn plan<'a>(
     me: &Me,
     tasks: impl Iterator<Item = (u8, PlannedTask<&'a Key, SessionId>)>,
     left: &BTreeMap<SessionId, usize>,
-    avoid: &Avoid<'a>,
+    judged: &Judged<'a>,
 ) -> Plan<&'a Key, SessionId> {
+    let member = |id: SessionId, share: &Share, version: u32| PlanMember {
+        id,
+        cap: share.cap,
+        weight: share.weight,
+        draining: share.draining,
+        load: 0,
+        apart: version != PLAN_VERSION,
+        fails: judged.fails(id),
+        rank: rank(&view.spread, &[id]),
+    };
     let others = view.members().filter(|(id, peer)| *id != me.session && takes_part(peer));
     let (alike, otherwise): (Vec<_>, Vec<_>) =
         others.partition(|(_, peer)| peer.share.digest == me.share.digest);
     let mut alike: BTreeMap<_, _> =
-        alike.into_iter().map(|(id, peer)| (id, member(view, id, &peer.share, peer.plan_version))).collect();
-    alike.insert(me.session, member(view, me.session, &me.share, PLAN_VERSION));
+        alike.into_iter().map(|(id, peer)| (id, member(id, &peer.share, peer.plan_version))).collect();
+    alike.insert(me.session, member(me.session, &me.share, PLAN_VERSION));
     if otherwise.iter().all(|(_, peer)| peer.share.buckets.is_none()) {
         // All of them, and nobody else.
         let (tasks, members): (Vec<_>, Vec<_>) =
             (tasks.map(|(_, task)| task).collect(), alike.into_values().collect());
-        return around(&tasks, &members, avoid);
+        return plan::plan_avoiding(&tasks, &members, &judged.gave_up);
     }
     let whole: Vec<_> = alike.keys().copied().collect();
     let mut groups = grouped(me, &whole, &otherwise, tasks);
     let mut members = alike;
     let besides = view.foreign_counts();
     for (id, peer) in otherwise {
-        let mut member = member(view, id, &peer.share, peer.plan_version);
+        let mut member = member(id, &peer.share, peer.plan_version);
         // What it has that nobody here knows. One that knows the same as me gives such a task away already.
         member.load = besides.get(&id).copied().unwrap_or(0);
         members.insert(id, member);
@@ -71,30 +81,7 @@ pub(super) fn plan<'a>(
         member.load += left.get(id).copied().unwrap_or(0);
     }
     groups.sort_by_cached_key(|group| (Reverse(group.members.len()), rank_of(view, &group.members)));
-    one_by_one(&groups, &mut members, avoid)
-}
-
-/// One plan, in which tasks go last to where they failed lately.
-fn around<'a>(
-    tasks: &[PlannedTask<&'a Key, SessionId>],
-    members: &[PlanMember<SessionId>],
-    avoid: &Avoid<'a>,
-) -> Plan<&'a Key, SessionId> {
-    let mut plan = plan::plan(tasks, members);
-    plan::avoid(&mut plan, tasks, members, avoid);
-    plan
-}
-
-fn member(view: &SpreadView, id: SessionId, share: &Share, version: u32) -> PlanMember<SessionId> {
-    PlanMember {
-        id,
-        cap: share.cap,
-        weight: share.weight,
-        draining: share.draining,
-        load: 0,
-        apart: version != PLAN_VERSION,
-        rank: rank(&view.spread, &[id]),
-    }
+    one_by_one(&groups, &mut members, judged)
 }
 
 fn rank_of(view: &SpreadView, members: &[SessionId]) -> u64 {
@@ -144,7 +131,7 @@ fn grouped<'a>(
 fn one_by_one<'a>(
     groups: &[Group<'a>],
     members: &mut BTreeMap<SessionId, PlanMember<SessionId>>,
-    avoid: &Avoid<'a>,
+    judged: &Judged<'a>,
 ) -> Plan<&'a Key, SessionId> {
     for group in groups {
         for (owner, has) in &group.has {
@@ -170,7 +157,7 @@ fn one_by_one<'a>(
             let has = group.has.get(&id).copied().unwrap_or(0);
             members.entry(id).and_modify(|member| member.load -= has + expected);
         }
-        let plan = around(&group.tasks, &group.of(members), avoid);
+        let plan = plan::plan_avoiding(&group.tasks, &group.of(members), &judged.gave_up);
         for (id, target) in plan.targets {
             members.entry(id).and_modify(|member| member.load += target);
             *targets.entry(id).or_default() += target;

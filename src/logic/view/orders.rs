@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Known, Peer, PeerSeen, SpreadView, TaskPlace,
+    Judged, Known, Peer, PeerSeen, SpreadView, TaskPlace,
     groups::{self, plans_with},
 };
 use crate::{
@@ -67,6 +67,8 @@ pub(crate) struct Resolved {
     pub(crate) orders: Vec<SpreadAction>,
     /// Tasks for which nobody has room.
     pub(crate) waiting: BTreeSet<Key>,
+    /// Members that fail: they get nothing more while others have room, but for probes.
+    pub(crate) failing: BTreeSet<SessionId>,
     /// Number of tasks each member is to have.
     pub(crate) targets: BTreeMap<SessionId, usize>,
     /// Future owners of tasks that somebody else, or nobody, has now.
@@ -74,9 +76,6 @@ pub(crate) struct Resolved {
     /// Moment at which time alone may change the plan.
     pub(crate) next: Option<Moment>,
 }
-
-/// Sessions that are to get a task last, because they failed it lately.
-pub(super) type Avoid<'a> = BTreeMap<&'a Key, Vec<SessionId>>;
 
 /// The most moves one instance has under way.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +108,7 @@ impl SpreadView {
             TaskPlace::Unknown | TaskPlace::Refused { .. } => None,
             TaskPlace::Closed { until } => (now >= until).then_some(Owner::nobody(until, part)),
             TaskPlace::Free { since } => Some(Owner::nobody(since, part)),
-            TaskPlace::Held { session, term, settles, kept } => {
+            TaskPlace::Held { session, term, settles, kept, .. } => {
                 let owned = |session| Owner {
                     session: Some(session),
                     dead: None,
@@ -204,17 +203,18 @@ impl SpreadView {
             resolved.withdraw(mine, &BTreeSet::new());
             return resolved;
         }
-        let avoid = self.avoid(me, now);
-        let plan = self.plan(me, &owners, &left, &avoid);
+        let judged = self.judge(Some(me), now);
+        let plan = self.plan(me, &owners, &left, &judged);
+        resolved.failing = judged.failing().collect();
         resolved.targets = plan.targets.iter().copied().collect();
-        resolved.next = self.next_change(me, mine, &avoid, now, &owners, &resolved.targets);
+        resolved.next = self.next_change(me, mine, &judged, now, &owners, &resolved.targets);
         for (session, target) in &mut resolved.targets {
             *target += left.get(session).copied().unwrap_or(0);
         }
         resolved.successors = plan.moves.iter().map(|one| (one.task.clone(), one.to)).collect();
         resolved.waiting = plan.waiting.iter().map(|key| (*key).clone()).collect();
         resolved.act(me, mine, bounds, &plan, &owners);
-        resolved.take_what_is_forgotten(me, mine, &avoid, now, &owners);
+        resolved.take_what_is_forgotten(me, mine, &judged, now, &owners);
         // What is no task any more goes.
         for (key, what) in mine {
             if matches!(what, Mine::Has | Mine::Keeps) && !self.tasks.contains_key(key) {
@@ -229,7 +229,7 @@ impl SpreadView {
         me: &Me,
         owners: &[(&'a Key, Owner)],
         left: &BTreeMap<SessionId, usize>,
-        avoid: &Avoid<'a>,
+        judged: &Judged<'a>,
     ) -> Plan<&'a Key, SessionId> {
         let task = |(key, owner): &(&'a Key, Owner)| {
             let task = PlannedTask {
@@ -240,14 +240,14 @@ impl SpreadView {
             };
             (owner.part, task)
         };
-        groups::plan(self, me, owners.iter().map(task), left, avoid)
+        groups::plan(self, me, owners.iter().map(task), left, judged)
     }
 
     fn next_change(
         &self,
         me: &Me,
         mine: &BTreeMap<Key, Mine>,
-        avoid: &Avoid<'_>,
+        judged: &Judged<'_>,
         now: Moment,
         owners: &[(&Key, Owner)],
         targets: &BTreeMap<SessionId, usize>,
@@ -270,8 +270,8 @@ impl SpreadView {
         let forgotten = owners
             .iter()
             .filter(|(key, owner)| owner.is_nobody() && !mine.contains_key(*key))
-            .map(|(key, owner)| forgotten_at(me, key, owner, avoid));
-        settles.chain(reserved).chain(forgotten).chain(self.avoids_until(now)).filter(|at| *at > now).min()
+            .map(|(key, owner)| forgotten_at(me, key, owner, judged));
+        settles.chain(reserved).chain(forgotten).chain(judged.next).filter(|at| *at > now).min()
     }
 }
 
@@ -400,7 +400,7 @@ impl Resolved {
         &mut self,
         me: &Me,
         mine: &BTreeMap<Key, Mine>,
-        avoid: &Avoid<'_>,
+        judged: &Judged<'_>,
         now: Moment,
         owners: &[(&Key, Owner)],
     ) {
@@ -409,7 +409,7 @@ impl Resolved {
             if !owner.is_nobody() || mine.contains_key(*key) {
                 continue;
             }
-            let is_due = now >= forgotten_at(me, key, owner, avoid);
+            let is_due = now >= forgotten_at(me, key, owner, judged);
             let planned = self.successors.get(*key).is_some_and(|to| *to == Some(me.session));
             if is_due && !planned && room > 0 {
                 room -= 1;
@@ -420,9 +420,8 @@ impl Resolved {
 }
 
 /// Moment from which this instance may take a task whatever is planned: later, if others are to have it first.
-fn forgotten_at(me: &Me, key: &Key, owner: &Owner, avoid: &Avoid<'_>) -> Moment {
-    let is_avoided = avoid.get(key).is_some_and(|avoided| avoided.contains(&me.session));
-    let left_for = if is_avoided { LEFT_TO_OTHERS } else { FORGOTTEN };
+fn forgotten_at(me: &Me, key: &Key, owner: &Owner, judged: &Judged<'_>) -> Moment {
+    let left_for = if judged.avoids(key, me.session) { LEFT_TO_OTHERS } else { FORGOTTEN };
     owner.since + left_for + stagger(me.session, key)
 }
 

@@ -215,16 +215,3 @@ fn one_that_pauses_or_closes_for_a_restart_is_left_out_with_what_it_has() {
 }
 
 const BOUNDS: Bounds = Bounds { gives: 64, waits: 1000 };
-
-#[test]
-fn what_a_member_tries_is_known_and_changes_no_plan() {
-    let trial = Some(crate::model::Trial::of(&Key::new("t").unwrap()));
-    let mut view = SpreadView::new(spread());
-    let record = |beat, trial| record(1, beat, vec![Share { trial, ..share() }]);
-    let mut saw = |record: SessionRecord| view.saw(record.id, &SessionSeen::Alive(record), at(0), None);
-    assert!(saw(record(1, None)));
-    assert!(!saw(record(2, trial)));
-    assert!(!saw(record(3, None)));
-    let weighty = vec![Share { weight: 2, ..share() }];
-    assert!(saw(SessionRecord { shares: weighty, ..record(4, None) }));
-}

@@ -2,7 +2,7 @@
 
 use super::{Change, What};
 use crate::{
-    logic::quarantine::Quarantine,
+    logic::failing::Row,
     model::{Ended, Kind, LockId, Why},
 };
 
@@ -28,27 +28,16 @@ impl What {
                 let after = after.unwrap_or_default();
                 ("acquired", format!("{} by {holder}, term {term}{after}{}", named(lock), because(why)))
             }
-            Self::Released { lock, holder, term, how, note } => {
-                match note.as_ref().and_then(Quarantine::read) {
-                    Some(Quarantine { tries, error, .. }) => {
-                        let holders = if tries == 1 {
-                            String::new()
-                        } else {
-                            format!(", the last of {tries} who tried")
-                        };
-                        ("gave up", format!("{} by {holder}, term {term}{holders}: {error}", named(lock)))
-                    }
-                    None => (
-                        "released",
-                        format!(
-                            "{} by {holder}, term {term}, {}{}",
-                            named(lock),
-                            how.as_str(),
-                            because(note)
-                        ),
-                    ),
+            Self::Released { lock, holder, term, how, note } => match note.as_ref().and_then(Row::read) {
+                Some(Row { tries, error, .. }) => {
+                    let times = if tries == 1 { String::new() } else { format!(", {tries} times in a row") };
+                    ("gave up", format!("{} by {holder}, term {term}{times}: {error}", named(lock)))
                 }
-            }
+                None => (
+                    "released",
+                    format!("{} by {holder}, term {term}, {}{}", named(lock), how.as_str(), because(note)),
+                ),
+            },
             Self::Lost { lock, holder, term, how, note } => (
                 "lost",
                 format!(

@@ -45,7 +45,8 @@ fn past(holder: &str, note: Option<Why>) -> Past {
 }
 
 fn failing_note() -> Why {
-    Quarantine { since: at(0), tries: 2, error: "no route".to_owned() }.note()
+    let row = crate::logic::failing::Row::begun(at(0), &"pod-2".parse().unwrap(), "no route".to_owned());
+    row.followed_by(&"pod-1".parse().unwrap(), "no route".to_owned()).note()
 }
 
 fn sentences(sessions: &[SessionRecord], locks: &[LockRecord], key: &str, now: StoreTime) -> Vec<String> {
@@ -154,6 +155,6 @@ fn what_rests_is_explained_by_its_failures() {
         says[0],
         "it has been failing since 2025-11-22T04:13:33Z, was given up 2 times, and will be retried in 20.0s: no route"
     );
-    assert_eq!(says[1], "other instances are preferred to pod-1, where it failed or was revoked");
-    assert!(says[2].starts_with("previously pod-1 had it under term 7, released (quarantined"), "{says:?}");
+    assert_eq!(says[1], "other instances are preferred to pod-2, pod-1, where it failed or was revoked");
+    assert!(says[2].starts_with("previously pod-1 had it under term 7, released (failing since"), "{says:?}");
 }

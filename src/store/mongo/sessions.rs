@@ -19,7 +19,7 @@ use super::{
 use crate::{
     model::{
         About, Beat, Buckets, Death, Holder, Key, LockId, Namespace, Nonce, Request, SessionId,
-        SessionRecord, Share, SpreadName, Term, Trial,
+        SessionRecord, Share, SpreadName, Term,
     },
     store::{BeatWrite, Cursor, Declaration, Evidence, Open, Page, SessionSeen},
 };
@@ -192,8 +192,6 @@ fn is_sane_session() -> Vec<Document> {
         is_one_of(&["$$one.cap", "$$one.weight"], is_small),
         are_numbers(&["$$one.reserved"]),
         vec![are_buckets("$$one.buckets")],
-        // Not every version writes it.
-        vec![is_type("$$one.trial", &["missing", "null", "string"])],
     ];
     let request =
         [are("string", &["$$one.kind", "$$one.key", "$$one.by", "$$one.why"]), are_numbers(&["$$one.term"])];
@@ -249,7 +247,6 @@ pub(super) fn share(share: &Share) -> Document {
         "buckets": share.buckets.as_ref().map_or(Bson::Null, |buckets| {
             Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes: buckets.to_bytes() })
         }),
-        "trial": share.trial.map(|trial| trial.to_string()),
     }
 }
 
@@ -309,7 +306,6 @@ fn read_share(fields: &Fields<'_>) -> Read<Share> {
         reserved: fields.time("reserved")?,
         digest: digest(fields.string("digest")?)?,
         buckets: fields.later("buckets", buckets)?,
-        trial: fields.later("trial", |fields, field| trial(fields.string(field)?))?,
     })
 }
 
@@ -329,10 +325,6 @@ fn buckets(fields: &Fields<'_>, field: &str) -> Read<Buckets> {
         }),
         found => Err(Fields::wrong(field, found, "binary data")),
     }
-}
-
-fn trial(text: &str) -> Read<Trial> {
-    text.parse().map_err(|error| damaged("trial", format!("is {}, but {error}", quoted(text))))
 }
 
 fn read_request(fields: &Fields<'_>, namespace: &Namespace) -> Read<Request> {

@@ -8,7 +8,7 @@ use super::fields::{kind, millis};
 use crate::{
     model::{
         Buckets, Ended, Holder, Key, LockId, MAX_NUMBER, Namespace, Past, PauseBefore, Request, RunNow,
-        Share, SpreadName, StoreTime, Term, Trial, Who, Why, serial::Hex,
+        Share, SpreadName, StoreTime, Term, Who, Why, serial::Hex,
     },
     store::Cursor,
 };
@@ -109,7 +109,6 @@ struct ShareEntry<'a> {
     #[serde(borrow)]
     digest: Text<'a>,
     buckets: Option<String>,
-    trial: Option<String>,
 }
 
 pub(super) fn shares(shares: &[Share]) -> String {
@@ -122,7 +121,6 @@ pub(super) fn shares(shares: &[Share]) -> String {
         reserved_ms: millis(share.reserved),
         digest: format!("{:016x}", share.digest).into(),
         buckets: share.buckets.as_ref().map(|buckets| Hex(&buckets.to_bytes()).to_string()),
-        trial: share.trial.map(|trial| trial.to_string()),
     }))
 }
 
@@ -141,7 +139,6 @@ pub(super) fn read_shares(text: &str) -> Result<Vec<Share>, Problem> {
             reserved: Duration::from_millis(reserved),
             digest: u64::from_str_radix(&entry.digest, 16).map_err(problem)?,
             buckets: buckets.transpose()?,
-            trial: entry.trial.map(|text| text.parse::<Trial>().map_err(problem)).transpose()?,
         })
     };
     read(text)?.into_iter().map(share).collect()
@@ -247,7 +244,6 @@ mod tests {
         share.digest = u64::MAX;
         share.buckets =
             Some(Buckets::new(std::array::from_fn(|part| u32::try_from(part).unwrap() * 0x0101_0101)));
-        share.trial = Some("0abc".parse().unwrap());
         share.reserved = Duration::from_millis(MAX_NUMBER);
         let limited = Share { cap: 0, draining: true, ..Share::new("b".parse().unwrap()) };
         let all = [share, limited];

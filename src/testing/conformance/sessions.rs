@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::fixture::{Fixture, LIMIT, TTL, all_pages, name, race, sure};
 use crate::{
-    model::{About, Beat, Buckets, Key, SessionRecord, Share, SpreadName, Trial},
+    model::{About, Beat, Buckets, SessionRecord, Share, SpreadName},
     store::{BeatWrite, Open, SessionSeen},
 };
 
@@ -16,7 +16,6 @@ fn shares() -> Vec<Share> {
             digest: u64::MAX,
             paused: true,
             buckets: Some(Buckets::new([0x8000_00ff; Buckets::COUNT])),
-            trial: Some(Trial::of(&name(Key::new("$a"))).group(3)),
             ..Share::new(spread("$imports"))
         },
         Share {

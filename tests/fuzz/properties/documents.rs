@@ -120,7 +120,7 @@ fn same(found: &Bson, read: &Bson) -> bool {
 fn without(field: &str) -> Option<Bson> {
     match field {
         "last" => Some(Bson::Boolean(false)),
-        "buckets" | "trial" | "until" => Some(Bson::Null),
+        "buckets" | "until" => Some(Bson::Null),
         _ => None,
     }
 }

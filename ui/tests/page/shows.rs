@@ -181,7 +181,7 @@ async fn a_task_that_fails_says_so_wherever_it_is() {
     let site = Site::new(store, |ui| ui);
     let address = format!("/key?kind=task:{SPREAD}&key={BROKEN}");
     let page = site.until(&address, |page| text(page, "#about").contains("the broker refuses it")).await;
-    assert!(text(&page, "#past").contains("quarantined"), "{}", text(&page, "#past"));
+    assert!(text(&page, "#past").contains("given up"), "{}", text(&page, "#past"));
     site.until("/changes", |page| text(page, ".failure").contains("failure")).await;
     fleet.close().await;
 }

@@ -1,6 +1,6 @@
 //! Who is drained ends with nothing, and the tasks are even after each change.
 
-use super::{Bounds, Verdict, count, seconds, takeover::suspects};
+use super::{Bounds, Verdict, count, seconds};
 use crate::demo::record::{Change, Record, What};
 
 pub(super) fn drained(record: &Record) -> Verdict {
@@ -45,8 +45,7 @@ pub(super) fn even(record: &Record, bounds: &Bounds) -> Verdict {
         }
         // What was overtaken by another change was given no time.
         let until = record.changes.get(index + 1).map(|next| next.at).or(record.closing);
-        let trials = suspects(record, bounds, change).values().max().copied().unwrap_or_default();
-        if until.is_some_and(|until| until.since(change.at) >= bounds.even + trials) {
+        if until.is_some_and(|until| until.since(change.at) >= bounds.even) {
             broken.push(uneven(record, change, bounds));
         }
     }

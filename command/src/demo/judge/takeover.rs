@@ -1,9 +1,6 @@
 //! Who dies or is frozen is replaced in time, and who was frozen notices it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::time::Duration;
 
 use tenure::clock::Moment;
 
@@ -32,17 +29,15 @@ fn judge(record: &Record, bounds: &Bounds, what: What, promise: String) -> Verdi
     let (mut seen, mut broken) = (Vec::new(), Vec::new());
     for change in record.changes.iter().filter(|change| change.what == what) {
         let name = &record.instances[change.instance].name;
-        let suspects = suspects(record, bounds, change);
-        let (mut times, mut trials) = (Vec::new(), Vec::new());
+        let mut times = Vec::new();
         for task in left_behind(record, bounds, change).filter(|task| !record.resting.contains(task)) {
             let next = next_start(record, task, change);
             let until = next.or(record.closing).unwrap_or(change.at);
             let time = until.since(change.at);
-            let trial = suspects.get(&task).copied();
             if next.is_some() {
-                if trial.is_some() { trials.push(time) } else { times.push(time) }
+                times.push(time);
             }
-            let allowed = allowed(record, bounds, change, until) + trial.unwrap_or_default();
+            let allowed = allowed(record, bounds, change, until);
             // One that went on in time has them still.
             let goes_on = what == What::Froze && was_thawed_before(record, change, until);
             if time > allowed && !goes_on {
@@ -57,38 +52,8 @@ fn judge(record: &Record, bounds: &Bounds, what: What, promise: String) -> Verdi
             let (tasks, half) = (count(times.len(), "task"), seconds(times[times.len() / 2]));
             seen.push(format!("{name}: {tasks} taken over, median {half}, slowest {}", seconds(*slowest)));
         }
-        if let Some(slowest) = trials.iter().max() {
-            let (tasks, slowest) = (count(trials.len(), "task"), seconds(*slowest));
-            seen.push(format!(
-                "{name}: {tasks} that lost a second holder and might be what kills: one by one, slowest {slowest}"
-            ));
-        }
     }
     Verdict::new(promise, seen, broken)
-}
-
-/// Tasks that have lost two holders or more, one after the other. They may be what kills their holders, so each runs
-/// alone for a third of a ttl at first, twice as long for each further death, and all of them within ten ttls. With
-/// the time that this may take.
-pub(super) fn suspects(record: &Record, bounds: &Bounds, change: &Change) -> BTreeMap<usize, Duration> {
-    let all_within = bounds.ttl * 10;
-    let earlier = || record.changes.iter().filter(|it| it.what.takes_away() && it.at <= change.at);
-    let mut deaths: BTreeMap<usize, u32> = BTreeMap::new();
-    for task in earlier().flat_map(|it| left_behind(record, bounds, it)) {
-        *deaths.entry(task).or_default() += 1;
-    }
-    // Those of a death before may still be on trial.
-    let on_trial = earlier().filter(|it| change.at.since(it.at) <= all_within);
-    let on_trial: BTreeSet<usize> =
-        on_trial.flat_map(|it| left_behind(record, bounds, it)).filter(|it| deaths[it] > 1).collect();
-    let most = on_trial.iter().map(|task| deaths[task]).max().unwrap_or_default();
-    let one = bounds.ttl / 3 * (1 << most.saturating_sub(2).min(8));
-    let number = u32::try_from(on_trial.len()).unwrap_or(u32::MAX);
-    let time = all_within.min(one.saturating_mul(number));
-    left_behind(record, bounds, change)
-        .filter(|task| on_trial.contains(task))
-        .map(|task| (task, time))
-        .collect()
 }
 
 /// Tasks that the instance had then, as far as it has said. Of one that has lost its session: those that it had before,
@@ -221,43 +186,17 @@ mod tests {
     }
 
     #[test]
-    fn what_loses_a_second_holder_is_tried_alone() {
-        let mut record = fleet(3, 2);
-        record.hear(0, at(20), Said::Began(under(0, 1)));
-        record.hear(1, at(20), Said::Began(under(1, 1)));
-        killed_at(&mut record, 0, 1000);
-        record.hear(1, at(1300), Said::Began(under(0, 2)));
-        killed_at(&mut record, 1, 2000);
-        for ms in (20..5000).step_by(50) {
-            record.hear(2, at(ms), PULSE);
-        }
-        record.hear(2, at(2300), Said::Began(under(1, 2)));
-        record.hear(2, at(3900), Said::Began(under(0, 3)));
-        let verdict = killed(&record, &BOUNDS);
-        assert_eq!(verdict.kept, Kept::Held);
-        assert_eq!(
-            verdict.seen[1..],
-            [
-                "demo-2: 1 task taken over, median 0.30 s, slowest 0.30 s",
-                "demo-2: 1 task that lost a second holder and might be what kills: one by one, slowest 1.90 s"
-            ]
-        );
-        record.tasks[0].last_mut().unwrap().began = at(4100);
-        assert_eq!(killed(&record, &BOUNDS).broken, ["task-00 of demo-2 ran elsewhere after 2.10 s"]);
-        record.resting.insert(0);
-        assert_eq!(killed(&record, &BOUNDS).kept, Kept::Held);
-    }
-
-    #[test]
-    fn a_session_that_was_lost_is_a_holder_that_was() {
+    fn what_pauses_after_deaths_is_not_awaited() {
         let mut record = fleet(2, 1);
         record.hear(0, at(20), Said::Began(under(0, 1)));
-        record.hear(0, at(2200), Said::Ended { task: 0, term: 1 });
-        record.hear(0, at(2700), Said::Lost { why: "expired".to_owned() });
-        record.hear(1, at(3000), Said::Began(under(0, 2)));
-        assert!(suspects(&record, &BOUNDS, record.changes.last().unwrap()).is_empty());
-        killed_at(&mut record, 1, 4000);
-        assert_eq!(suspects(&record, &BOUNDS, record.changes.last().unwrap())[&0], BOUNDS.ttl / 3);
+        killed_at(&mut record, 0, 1000);
+        for ms in (20..5000).step_by(50) {
+            record.hear(1, at(ms), PULSE);
+        }
+        record.closing = Some(at(5000));
+        assert_eq!(killed(&record, &BOUNDS).broken, ["task-00 of demo-1 ran nowhere for 4.00 s"]);
+        record.hear(1, at(1300), Said::Rests { task: 0 });
+        assert_eq!(killed(&record, &BOUNDS).broken, [""; 0]);
     }
 
     #[test]

@@ -103,7 +103,6 @@ impl Stage<'_> {
                     let text = format!("{} was killed by somebody else", self.who(index));
                     self.say_of(at, &text);
                 }
-                self.tell_of_suspects(index);
                 self.note_even(at);
             }
             Fate::Exited(0) if is_closing => instance.state = State::Left,

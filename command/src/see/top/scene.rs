@@ -223,7 +223,8 @@ impl Scene {
         }
         scene.run("nightly", ops, HOSTILE).await;
         // One fails its task until it rests, one dies, and two take over what it had, but for one.
-        let since = "quarantined, failing since 2026-01-01T00:10:00Z, tries 3: no route to host";
+        let since =
+            "failing since 2026-01-01T00:10:00Z, given up 3 times by pod-1, pod-2, pod-3: no route to host";
         let lock = scene.lock(tasks.clone(), "topic-07");
         scene.release(&lock, since, ReleaseTo::ClosedFor(10 * minute)).await;
         scene.die(web_3, "web-1").await;

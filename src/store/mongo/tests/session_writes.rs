@@ -142,7 +142,6 @@ fn a_beat() {
                                                   { "$in": [{ "$type": "$$one.buckets" }, ["missing", "null"]] }
                                                 ]
                                               }
-                                              { "$in": [{ "$type": "$$one.trial" }, ["missing", "null", "string"]] }
                                             ]
                                           }
                                         }
@@ -355,7 +354,6 @@ fn a_declaration() {
                                                   { "$in": [{ "$type": "$$one.buckets" }, ["missing", "null"]] }
                                                 ]
                                               }
-                                              { "$in": [{ "$type": "$$one.trial" }, ["missing", "null", "string"]] }
                                             ]
                                           }
                                         }

@@ -7,8 +7,8 @@ use tenure::{
         About, Beat, Buckets, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding,
         Key, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Outcome, PAST_HOLDERS, Past, Pause,
         PauseBefore, Request, Rules, RunId, RunNow, RunRecord, ScheduleId, ScheduleName, ScheduleRecord,
-        SessionId, SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Ticket, Trial, Value, Waiter,
-        Who, Why,
+        SessionId, SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Ticket, Value, Waiter, Who,
+        Why,
     },
     store::{
         Refusal,
@@ -155,10 +155,6 @@ fn share(source: &mut Source<'_>) -> Share {
     share.reserved = time(source);
     share.digest = source.number();
     share.buckets = maybe(source, |source| Buckets::new([small(source); Buckets::COUNT]));
-    share.trial = maybe(source, |source| {
-        let digits = u8::try_from(source.below(17)).unwrap_or(16);
-        Trial::of(&name(source, Key::new)).group(digits)
-    });
     share
 }
 

@@ -1,0 +1,325 @@
+//! Tasks and members whose processes die: how many times in a row, and how long each pauses before its next start.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::row;
+use crate::model::{Death, Ended, Holder, Past, SessionId, SessionRecord, StoreTime, Why};
+
+/// Pauses after so many deaths in a row, in seconds; after more, as after the last one.
+const PAUSES: [u64; 9] = [0, 0, 0, 10, 30, 60, 180, 300, 600];
+/// After so long a time of running the next death begins another row.
+const WELL: Duration = Duration::from_secs(5 * 60);
+/// A death is of no interest to anybody after so long.
+const REMEMBERED: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// The note of a task that pauses.
+pub(crate) const ITS_LAST: &str = "its last ";
+const DIED: &str = " holders died while they had it, since ";
+
+/// Deaths of a task's holders in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeathRow {
+    pub(crate) deaths: u32,
+    /// End of the first of them, by the store's clock.
+    pub(crate) since: StoreTime,
+}
+
+impl DeathRow {
+    /// Returns what was seen.
+    pub(crate) fn seen(self) -> String {
+        format!("{ITS_LAST}{}{DIED}{}", self.deaths, self.since)
+    }
+
+    /// Reads the note of a task that paused.
+    pub(crate) fn read(note: &Why) -> Option<Self> {
+        let (deaths, since) = note.as_str().strip_prefix(ITS_LAST)?.split_once(DIED)?;
+        let read = Self { deaths: deaths.parse().ok()?, since: row::instant(since)? };
+        (read.seen() == note.as_str()).then_some(read)
+    }
+
+    /// The row that the last holder has left, if it paused the task.
+    pub(crate) fn latest(past: &[Past]) -> Option<Self> {
+        Self::read(past.first()?.note.as_ref()?)
+    }
+}
+
+/// Returns the pause before the next start, after so many deaths in a row: between three quarters of it and the whole, so
+/// that what died together does not come back together. `roll` is any random number.
+pub(crate) fn pause(deaths: u32, roll: u64) -> Duration {
+    let whole = whole_pause(deaths);
+    let part = u32::try_from(roll >> 32).unwrap_or(u32::MAX);
+    whole.mul_f64(0.75 + 0.25 * f64::from(part) / f64::from(u32::MAX))
+}
+
+fn whole_pause(deaths: u32) -> Duration {
+    Duration::from_secs(PAUSES[(deaths as usize).min(PAUSES.len() - 1)])
+}
+
+/// A session, as it was seen last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    started: StoreTime,
+    last_beat: StoreTime,
+    ttl: Duration,
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Alive,
+    Closed,
+    Died,
+}
+
+/// The sessions that were seen lately, by their holders' names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Deaths(BTreeMap<Holder, BTreeMap<SessionId, Seen>>);
+
+impl Deaths {
+    /// Takes note of a session's record.
+    pub(crate) fn learn(&mut self, record: &SessionRecord) {
+        let end = match &record.death {
+            None => End::Alive,
+            Some(death) if Death::is_own(death) => End::Closed,
+            Some(_) => End::Died,
+        };
+        let seen = Seen { started: record.started, last_beat: record.beat_at, ttl: record.ttl, end };
+        let same = self.0.entry(record.about.holder.clone()).or_default();
+        // What was read before it ended may come later.
+        if end != End::Alive || same.get(&record.id).is_none_or(|known| known.end == End::Alive) {
+            same.insert(record.id, seen);
+        }
+    }
+
+    /// Forgets sessions so old that no row has them.
+    pub(crate) fn forget(&mut self, now: StoreTime) {
+        self.0.retain(|_, same| {
+            same.retain(|_, seen| now.since(seen.last_beat) < REMEMBERED);
+            !same.is_empty()
+        });
+    }
+
+    /// A process did not die with its session if it has a later one.
+    fn is_outlived(&self, holder: &Holder, id: SessionId, session: &Seen) -> bool {
+        let mut same = self.0.get(holder).into_iter().flatten();
+        same.any(|(other, seen)| {
+            *other != id && other.process() == id.process() && seen.started >= session.started
+        })
+    }
+
+    /// The session under which that was held: of those of its holder's name the latest that had begun by then.
+    fn of(&self, holding: &Past) -> Option<(SessionId, &Seen)> {
+        let begun = self.0.get(&holding.holder)?.iter().filter(|(_, seen)| seen.started <= holding.from);
+        let latest = begun.max_by_key(|(_, seen)| seen.started).map(|(id, seen)| (*id, seen));
+        // One that had ended before is another one, whose successor's record is gone.
+        latest.filter(|(_, seen)| holding.from.since(seen.last_beat) <= seen.ttl)
+    }
+
+    /// The row of a task, from its last holders, the latest first.
+    pub(crate) fn of_task(&self, past: &[Past]) -> Option<DeathRow> {
+        let (mut row, mut ran): (Option<DeathRow>, _) = (None, Duration::ZERO);
+        for one in past {
+            if ran >= WELL {
+                break;
+            }
+            if let Some(before) = one.note.as_ref().and_then(DeathRow::read) {
+                let deaths = row.map_or(0, |row| row.deaths) + before.deaths;
+                return Some(DeathRow { deaths, since: before.since });
+            }
+            let session = self.of(one);
+            let outlived = session
+                .is_some_and(|(id, seen)| seen.end == End::Closed || self.is_outlived(&one.holder, id, seen));
+            let time = session.map_or(one.to, |(_, seen)| seen.last_beat.min(one.to)).since(one.from);
+            if one.how == Ended::Died && !outlived {
+                row = Some(DeathRow { deaths: row.map_or(0, |row| row.deaths) + 1, since: one.to });
+                ran = time;
+            } else {
+                ran += time;
+            }
+        }
+        row
+    }
+
+    /// The deaths in a row of processes of that name, before this session. One that may still live counts if it is
+    /// silent.
+    pub(crate) fn of_member(&self, holder: &Holder, own: SessionId, now: StoreTime) -> u32 {
+        let same = self.0.get(holder).into_iter().flatten();
+        let mut same: Vec<_> = same.filter(|(id, _)| id.process() != own.process()).collect();
+        same.sort_unstable_by_key(|(id, seen)| (seen.started, **id));
+        let mut deaths = 0;
+        for (id, seen) in same {
+            let is_silent = now.since(seen.last_beat) > seen.ttl / 3;
+            if seen.end == End::Closed {
+                deaths = 0;
+            } else if self.is_outlived(holder, *id, seen) || seen.end == End::Alive && !is_silent {
+                // It did not die.
+            } else if seen.last_beat.since(seen.started) >= WELL + whole_pause(deaths) {
+                deaths = 1;
+            } else {
+                deaths += 1;
+            }
+        }
+        deaths
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{About, Beat, Nonce, Term};
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const TTL: Duration = Duration::from_secs(30);
+
+    fn at(seconds: i64) -> StoreTime {
+        StoreTime::from_millis(1_763_784_813_123 + seconds * 1000)
+    }
+
+    fn holder(name: &str) -> Holder {
+        name.parse().unwrap()
+    }
+
+    fn id(process: u128, session: u128) -> SessionId {
+        SessionId::from_u128(process << 64 | session)
+    }
+
+    /// A session that began then, and beat for the last time then.
+    fn session(
+        name: &str,
+        id: SessionId,
+        began: i64,
+        beat: i64,
+        death: impl Into<Option<Death>>,
+    ) -> SessionRecord {
+        let death = death.into();
+        let about = About::new("n".parse().unwrap(), holder(name));
+        let opened = SessionRecord::opened(id, about, Nonce::new(1), TTL, at(began));
+        SessionRecord { beat: Beat::new(9), beat_at: at(beat), death, ..opened }
+    }
+
+    fn died(at_second: i64) -> Death {
+        Death { at: at(at_second), by: holder("x"), why: Why::new("it did not beat").unwrap() }
+    }
+
+    fn closed(at_second: i64) -> Death {
+        Death { why: Death::own(), ..died(at_second) }
+    }
+
+    fn had(name: &str, from: i64, to: i64) -> Past {
+        Past::new(holder(name), Term::new(7), at(from), at(to), Ended::Died)
+    }
+
+    fn gave(name: &str, from: i64, to: i64) -> Past {
+        Past { how: Ended::HandedOver, ..had(name, from, to) }
+    }
+
+    fn deaths(past: &[Past]) -> u32 {
+        Deaths::default().of_task(past).map_or(0, |row| row.deaths)
+    }
+
+    #[test]
+    fn the_last_holders_that_died_count_until_it_ran_for_five_minutes() {
+        assert_eq!(deaths(&[]), 0);
+        assert_eq!(deaths(&[had("b", 100, 140), had("a", 0, 40)]), 2);
+        assert_eq!(deaths(&[had("c", 100, 140), gave("b", 50, 90), had("a", 0, 40)]), 2, "moved, in between");
+        assert_eq!(deaths(&[had("c", 400, 440), gave("b", 50, 350), had("a", 0, 40)]), 1, "it ran well");
+        assert_eq!(deaths(&[gave("c", 400, 700), had("b", 50, 90)]), 0);
+        let twice = [had("d", 400, 440), gave("c", 200, 350), gave("b", 50, 200), had("a", 0, 40)];
+        assert_eq!(deaths(&twice), 1, "5 min in all, wherever");
+        assert_eq!(
+            deaths(&[had("b", 400, 440), had("a", 0, 390)]),
+            2,
+            "one that it killed late begins a row"
+        );
+        assert_eq!(deaths(&[had("c", 400, 440), had("b", 45, 390), had("a", 0, 40)]), 2);
+    }
+
+    #[test]
+    fn a_pause_is_noted_and_the_row_goes_on_after_it() {
+        let row =
+            Deaths::default().of_task(&[had("c", 200, 240), had("b", 100, 140), had("a", 0, 40)]).unwrap();
+        assert_eq!(row, DeathRow { deaths: 3, since: at(40) });
+        assert_eq!(row.seen(), "its last 3 holders died while they had it, since 2025-11-22T04:14:13.123Z");
+        let note = Why::shortened(&row.seen());
+        assert_eq!(DeathRow::read(&note), Some(row));
+        let paused = Past { note: Some(note), ..gave("d", 245, 246) };
+        assert_eq!(deaths(std::slice::from_ref(&paused)), 3);
+        let again = Deaths::default().of_task(&[had("a", 260, 300), paused.clone()]).unwrap();
+        assert_eq!(again, DeathRow { deaths: 4, since: at(40) });
+        assert_eq!(deaths(&[had("a", 700, 740), gave("b", 260, 660), paused]), 1, "it ran well");
+        for foreign in ["", "done", "its last x holders died while they had it, since 0 ms"] {
+            assert_eq!(DeathRow::read(&Why::shortened(foreign)), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_process_with_a_later_session_did_not_die() {
+        let mut deaths = Deaths::default();
+        let past = [had("b", 100, 140), had("a", 0, 40)];
+        deaths.learn(&session("a", id(1, 1), 0, 10, died(40)));
+        deaths.learn(&session("b", id(2, 1), 0, 110, died(140)));
+        assert_eq!(deaths.of_task(&past).map(|row| row.deaths), Some(2));
+        deaths.learn(&session("a", id(1, 2), 60, 200, None));
+        assert_eq!(deaths.of_task(&past).map(|row| row.deaths), Some(1));
+        deaths.learn(&session("b", id(3, 1), 150, 200, None));
+        assert_eq!(deaths.of_task(&past).map(|row| row.deaths), Some(1), "another process of that name");
+        deaths.learn(&session("b", id(2, 2), 150, 200, died(240)));
+        assert_eq!(deaths.of_task(&past), None, "that later one died counts for what it had then");
+        let mut closed_itself = Deaths::default();
+        closed_itself.learn(&session("a", id(1, 1), 0, 10, closed(20)));
+        assert_eq!(closed_itself.of_task(&[had("a", 0, 40)]), None);
+        closed_itself.forget(at(2 * 60 * 60 + 11));
+        assert_eq!(closed_itself, Deaths::default());
+    }
+
+    #[test]
+    fn a_member_has_the_row_of_the_processes_of_its_name() {
+        let row = |sessions: &[SessionRecord], now: i64| {
+            let mut deaths = Deaths::default();
+            for session in sessions {
+                deaths.learn(session);
+            }
+            deaths.of_member(&holder("a"), id(9, 1), at(now))
+        };
+        let one = |process: u128, began: i64, beat: i64, death: Option<Death>| {
+            session("a", id(process, 1), began, beat, death)
+        };
+        let two = [one(1, 0, 20, died(50).into()), one(2, 60, 80, died(110).into()), one(9, 120, 130, None)];
+        assert_eq!(row(&two, 130), 2);
+        assert_eq!(
+            row(&[two[0].clone(), one(2, 60, 80, closed(80).into())], 130),
+            0,
+            "closed: it begins anew"
+        );
+        assert_eq!(
+            row(&[one(1, 0, 20, died(50).into()), one(2, 60, 360, died(390).into())], 400),
+            1,
+            "it lived for 5 min"
+        );
+        let waited = [
+            one(1, 0, 20, died(50).into()),
+            one(2, 60, 80, died(110).into()),
+            one(3, 120, 140, died(170).into()),
+            one(4, 180, 485, died(500).into()),
+        ];
+        assert_eq!(row(&waited, 500), 4, "10 s of its life were a pause");
+        assert_eq!(row(&[session("b", id(1, 1), 0, 20, died(50))], 100), 0, "another name");
+        assert_eq!(row(&[one(9, 0, 20, died(50).into())], 100), 0, "of this process");
+        assert_eq!(
+            row(&[one(1, 0, 20, died(50).into()), one(1, 60, 80, died(110).into())], 120),
+            1,
+            "of one process"
+        );
+        assert_eq!((row(&[one(1, 0, 20, None)], 29), row(&[one(1, 0, 20, None)], 31)), (0, 1), "silent");
+    }
+
+    #[test]
+    fn pauses_grow_up_to_ten_minutes_and_differ() {
+        for (deaths, whole) in
+            [(0, 0), (1, 0), (2, 0), (3, 10), (4, 30), (5, 60), (6, 180), (7, 300), (8, 600), (99, 600)]
+        {
+            assert_eq!(pause(deaths, 0), SECOND * whole * 3 / 4);
+            assert_eq!(pause(deaths, u64::MAX), SECOND * whole);
+        }
+    }
+}

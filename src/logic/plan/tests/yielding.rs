@@ -1,0 +1,228 @@
+//! Plans around members that gave tasks up, or fail.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::{super::plan_avoiding, *};
+
+type Avoided = BTreeMap<u32, Vec<GaveUp<u32>>>;
+
+fn gave_up(by: u32) -> GaveUp<u32> {
+    GaveUp { by, counts: true }
+}
+
+fn avoided(of: &[(u32, &[u32])]) -> Avoided {
+    of.iter().map(|(task, by)| (*task, by.iter().copied().map(gave_up).collect())).collect()
+}
+
+/// Owners after the plan, and how many tasks of somebody moved.
+fn planned(
+    tasks: &[PlannedTask<u32, u32>],
+    members: &[PlanMember<u32>],
+    avoid: &[(u32, &[u32])],
+) -> (Vec<Option<u32>>, usize) {
+    let plan = plan_avoiding(tasks, members, &avoided(avoid));
+    let owners = made(tasks, &plan).iter().map(|task| task.owner).collect();
+    (owners, plan.moves.iter().filter(|one| one.from.is_some()).count())
+}
+
+fn members<const N: usize>(count: u32, change: [(usize, PlanMember<u32>); N]) -> Vec<PlanMember<u32>> {
+    let mut members: Vec<_> = (0..count).map(member).collect();
+    for (at, changed) in change {
+        members[at] = changed;
+    }
+    members
+}
+
+fn failing(id: u32, probe: bool) -> PlanMember<u32> {
+    PlanMember { fails: if probe { Fails::Probed } else { Fails::Yes }, ..member(id) }
+}
+
+#[test]
+fn what_a_member_gave_up_goes_to_another_with_room_and_nothing_moves_for_it() {
+    let one = [task(0, None)];
+    assert_eq!(planned(&one, &members(1, []), &[(0, &[0])]), (vec![Some(0)], 0), "alone, it has it");
+    for by in [0, 1] {
+        assert_eq!(planned(&one, &members(2, []), &[(0, &[by])]).0, [Some(1 - by)]);
+    }
+    // Two that nobody has.
+    let two = [task(0, None), task(1, None)];
+    assert_eq!(planned(&two, &members(2, []), &[(0, &[0]), (1, &[1])]).0, [Some(1), Some(0)]);
+    // Both go to the only one that gave up neither, and stay there.
+    let (owners, _) = planned(&two, &members(2, []), &[(0, &[0]), (1, &[0])]);
+    assert_eq!(owners, [Some(1), Some(1)]);
+    let held = [task(0, Some(1)), task(1, Some(1))];
+    assert_eq!(planned(&held, &members(2, []), &[(0, &[0]), (1, &[0])]).1, 0);
+    // The other is full: it goes where it failed.
+    let full = members(2, [(1, PlanMember { cap: 1, ..member(1) })]);
+    assert_eq!(planned(&[task(0, None), task(1, Some(1))], &full, &[(0, &[0])]).0, [Some(0), Some(1)]);
+    // All gave it up: everybody may have it again.
+    assert_eq!(planned(&one, &members(2, []), &[(0, &[0, 1])]).0, [Some(0)]);
+}
+
+#[test]
+fn a_member_is_owed_nothing_for_what_it_gave_up_and_the_rest_as_before() {
+    // One has nothing, as it gave up all that it had; the others have 15 each.
+    let tasks: Vec<_> = (0..30).map(|id| task(id, Some(1 + id % 2))).collect();
+    let of_it: Vec<(u32, &[u32])> = (0..10).map(|id| (id, &[0][..])).collect();
+    assert_eq!(planned(&tasks, &members(3, []), &of_it).1, 0);
+    // It gave up four: six are moved to it, and none of those four.
+    let (owners, moved) = planned(&tasks, &members(3, []), &of_it[..4]);
+    assert_eq!((moved, owners.iter().filter(|owner| **owner == Some(0)).count()), (6, 6));
+    assert!(owners[..4].iter().all(|owner| *owner != Some(0)), "{owners:?}");
+    // A new task that it did not give up is its own.
+    let mut more = tasks;
+    more.push(task(30, None));
+    let (owners, moved) = planned(&more, &members(3, []), &of_it);
+    assert_eq!((owners[30], moved), (Some(0), 0));
+}
+
+#[test]
+fn one_that_has_proved_that_it_works_is_owed_its_part_but_not_of_what_it_gave_up() {
+    let tasks: Vec<_> = (0..30).map(|id| task(id, Some(1 + id % 2))).collect();
+    let before = |id| (id, vec![GaveUp { by: 0, counts: false }]);
+    let plan = plan_avoiding(&tasks, &members(3, []), &(0..10).map(before).collect());
+    let after = made(&tasks, &plan);
+    assert_eq!(count_of(&after, 0), 10);
+    assert!(after[..10].iter().all(|task| task.owner != Some(0)));
+}
+
+#[test]
+fn one_that_must_give_gives_to_members_that_did_not_give_the_task_up() {
+    let drains = members(3, [(0, PlanMember { draining: true, ..member(0) })]);
+    let tasks = [task(0, Some(0)), task(1, Some(0)), task(2, Some(1)), task(3, Some(1)), task(4, Some(1))];
+    let (owners, moved) = planned(&tasks, &drains, &[(0, &[2]), (1, &[2])]);
+    assert_eq!((&owners[..2], moved), (&[Some(1), Some(1)][..], 2));
+}
+
+#[test]
+fn a_failing_member_keeps_what_it_has_and_gets_a_probe_of_what_it_gave_up_or_what_no_other_has_room_for() {
+    let tasks: Vec<_> = (0..9).map(|id| task(id, [Some(0), None, Some(1)][id as usize % 3])).collect();
+    let count = |owners: &[Option<u32>], id| owners.iter().filter(|owner| **owner == Some(id)).count();
+    let (owners, moved) = planned(&tasks, &members(2, [(0, failing(0, false))]), &[]);
+    assert_eq!((count(&owners, 0), count(&owners, 1), moved), (3, 6, 0));
+    let held: Vec<_> = (0..9)
+        .map(|id| PlannedTask { since: 9 - u64::from(id), ..task(id, Some(u32::from(id > 1))) })
+        .collect();
+    let five: Vec<(u32, &[u32])> = (2..7).map(|id| (id, &[0][..])).collect();
+    for (gave_up, probe, moved) in [(&[][..], true, 0), (&five[..], false, 0), (&five, true, 1)] {
+        let (owners, moves) = planned(&held, &members(2, [(0, failing(0, probe))]), gave_up);
+        assert_eq!(
+            (moves, owners[6]),
+            (moved, Some(u32::from(moved == 0))),
+            "what has been there for longest"
+        );
+    }
+    let full = members(2, [(0, failing(0, false)), (1, PlanMember { cap: 4, ..member(1) })]);
+    let (owners, moved) = planned(&tasks, &full, &[]);
+    assert_eq!((count(&owners, 0), count(&owners, 1), moved), (5, 4, 0));
+    // It gave the task up, and the other is full.
+    let (owners, _) = planned(&tasks, &full, &[(1, &[0]), (4, &[0]), (7, &[0])]);
+    assert_eq!((count(&owners, 0), count(&owners, 1)), (5, 4));
+}
+
+#[derive(Clone, Debug)]
+struct YieldingFleet {
+    tasks: Vec<PlannedTask<u32, u32>>,
+    members: Vec<PlanMember<u32>>,
+    avoid: Avoided,
+}
+
+fn yielding_fleets() -> impl Strategy<Value = YieldingFleet> {
+    let cap = prop_oneof![Just(u32::MAX), 0..8_u32];
+    let fails = prop_oneof![4 => Just(Fails::No), 1 => Just(Fails::Yes), 1 => Just(Fails::Probed)];
+    let members = prop::collection::vec((cap, 1..3_u32, prop::bool::weighted(0.1), fails), 1..6);
+    let tasks =
+        prop::collection::vec((prop::option::of(0..6_u32), 0..50_u64, prop::bool::weighted(0.8)), 0..24);
+    let one = (0..6_u32, any::<bool>()).prop_map(|(by, counts)| GaveUp { by, counts });
+    let avoid = prop::collection::btree_map(0..24_u32, prop::collection::vec(one, 1..4), 0..10);
+    (members, tasks, avoid).prop_map(|(members, tasks, avoid)| {
+        let members = (0..).zip(members).map(|(id, (cap, weight, draining, fails))| PlanMember {
+            cap,
+            weight,
+            draining,
+            fails,
+            ..member(id)
+        });
+        let tasks =
+            (0..).zip(tasks).map(|(id, (owner, since, settled))| PlannedTask { id, owner, since, settled });
+        YieldingFleet { tasks: tasks.collect(), members: members.collect(), avoid }
+    })
+}
+
+impl YieldingFleet {
+    fn plan(&self) -> Plan<u32, u32> {
+        plan_avoiding(&self.tasks, &self.members, &self.avoid)
+    }
+
+    fn avoids(&self, task: u32, member: u32) -> bool {
+        self.avoid.get(&task).is_some_and(|avoided| avoided.iter().any(|one| one.by == member))
+    }
+
+    fn owner(&self, task: &PlannedTask<u32, u32>) -> Option<u32> {
+        task.owner.filter(|owner| (*owner as usize) < self.members.len())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..crate::seeded::config() })]
+
+    #[test]
+    fn nothing_is_given_to_a_member_that_gave_it_up_while_another_has_room(fleet in yielding_fleets()) {
+        let plan = fleet.plan();
+        let after = made(&fleet.tasks, &plan);
+        for one in &plan.moves {
+            let before = &fleet.tasks[one.task as usize];
+            prop_assert_eq!(one.from, fleet.owner(before));
+            prop_assert!(one.to != one.from);
+            prop_assert!(one.from.is_none() || before.settled, "what came just now stays");
+            let is_probe = |to: &u32| one.from.is_some() && fleet.members[*to as usize].fails == Fails::Probed;
+            let Some(to) = one.to.filter(|to| fleet.avoids(one.task, *to) && !is_probe(to)) else { continue };
+            for other in fleet.members.iter().filter(|other| !other.draining && !fleet.avoids(one.task, other.id)) {
+                let has = count_of(&after, other.id);
+                prop_assert!(has >= other.cap as usize, "{:?} has room for {:?}, not {}", other, one, to);
+            }
+        }
+        for member in &fleet.members {
+            let (had, has) = (count_of(&fleet.tasks, member.id), count_of(&after, member.id));
+            prop_assert!(has <= (member.cap as usize).max(had), "a cap is kept");
+        }
+    }
+
+    #[test]
+    fn nobody_waits_because_of_what_was_given_up(fleet in yielding_fleets()) {
+        let plain: Vec<_> = fleet.members.iter().map(|member| PlanMember { fails: Fails::No, ..*member }).collect();
+        prop_assert_eq!(fleet.plan().waiting.len(), plan(&fleet.tasks, &plain).waiting.len());
+    }
+
+    /// Each does its part when it likes; whatever came first, it comes to an end, and no task goes to and fro.
+    #[test]
+    fn moves_come_to_an_end_in_any_order(mut fleet in yielding_fleets(), mut seed in any::<u64>()) {
+        let mut moved = BTreeMap::new();
+        loop {
+            let plan = fleet.plan();
+            let at = usize::try_from(seed % plan.moves.len().max(1) as u64).unwrap();
+            let Some(one) = plan.moves.get(at).copied() else { break };
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            // A probe is one task at a time, and then the next in a while.
+            let probed = one.to.filter(|to| one.from.is_some() && fleet.avoids(one.task, *to));
+            if let Some(probed) = probed.map(|to| &mut fleet.members[to as usize])
+                && probed.fails == Fails::Probed
+            {
+                probed.fails = Fails::Yes;
+            }
+            fleet.tasks = made(&fleet.tasks, &Plan { moves: vec![one], ..plan });
+            *moved.entry(one.task).or_insert(0) += 1;
+            prop_assert!(moved[&one.task] <= 3, "{:?} moves again", one);
+        }
+    }
+
+    #[test]
+    fn the_order_in_which_it_is_told_does_not_matter_either(fleet in yielding_fleets()) {
+        let mut mixed = fleet.clone();
+        mixed.tasks.reverse();
+        mixed.members.reverse();
+        prop_assert_eq!(plan_avoiding(&mixed.tasks, &mixed.members, &fleet.avoid), fleet.plan());
+    }
+}
