@@ -153,6 +153,11 @@ async fn what_fails_on_one_machine_runs_on_the_others_and_it_is_as_they_are_once
         let probes = team.registry.starts() - starts;
         bad.0.store(false, Ordering::Relaxed);
         let mended = Instant::now();
+        if joins_later {
+            // It is mended, and started anew.
+            pods.remove(2).elect.close().await;
+            pods.push(join(&team, "pod-2", &well).await);
+        }
         while counts(&pods) != [10, 10, 10] && mended.elapsed() < SECOND * 3600 {
             tokio::time::sleep(SECOND).await;
         }
@@ -165,4 +170,50 @@ async fn what_fails_on_one_machine_runs_on_the_others_and_it_is_as_they_are_once
         assert!(least == 29 && probes <= 16, "{least} {probes}");
         assert!(mended.elapsed() <= SECOND * 900, "{:?}", counts(&pods));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_stays_for_its_minute_also_where_a_member_has_its_part() {
+    let team = Team::new(30);
+    let broken = Arc::new(AtomicBool::new(false));
+    let mut pods = Vec::new();
+    for pod in 0..3 {
+        let (name, broken) = (format!("pod-{pod}"), broken.clone());
+        let (elect, gate, counts) = team.elect(&name).await;
+        let job = team.job(&name);
+        let job = move |task: Task, lease: Lease| {
+            let number: usize = task.key().as_str()["task-".len()..].parse().unwrap();
+            let (run, broken) = (job(task, lease), broken.clone());
+            async move {
+                let breaks = async {
+                    while pod != 2 || number % 2 == 1 || !broken.load(Ordering::Relaxed) {
+                        tokio::time::sleep(SECOND).await;
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    () = breaks => Err("no such device".to_owned()),
+                    ended = run => ended,
+                }
+            }
+        };
+        let spread = elect.spread(SPREAD).tasks(team.keys()).tries(1).run(job).unwrap();
+        pods.push(Player { elect, spread, gate, counts });
+    }
+    team.settled(&pods).await;
+    // One gives up some of its tasks, and is mended before anybody knows that it fails. Then others come, and what it
+    // has left is all of its part.
+    broken.store(true, Ordering::Relaxed);
+    tokio::time::sleep(SECOND * 2).await;
+    broken.store(false, Ordering::Relaxed);
+    for pod in 3..10 {
+        pods.push(team.join(&format!("pod-{pod}")).await);
+    }
+    tokio::time::sleep(SECOND * 30).await;
+    let starts = team.registry.starts();
+    tokio::time::sleep(SECOND * 900).await;
+    let status = pods[0].spread.status();
+    assert!(status.members.iter().all(|member| !member.failing), "{status}");
+    assert!(team.registry.starts() - starts <= 8, "{} starts", team.registry.starts() - starts);
+    assert_eq!(team.registry.running(), 30);
 }

@@ -107,7 +107,10 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
 
     /// A member for a task that no other lacks: the emptiest with room, or the one that gave it up longest ago.
     fn any_with_room(&self, task: usize, lacks: &mut Lacks) -> Option<usize> {
-        let gave_up = || self.avoided.get(&task)?.iter().map(|one| one.by).find(|by| self.has_room(*by));
+        let gave_up = || {
+            let with_room = self.avoided.get(&task)?.iter().map(|one| one.by).filter(|by| self.has_room(*by));
+            with_room.min_by_key(|by| self.members[*by].fails != Fails::No)
+        };
         let Some(member) = self.emptiest(task).or_else(gave_up) else { return lacks.take(|_| true) };
         lacks.take(|lacking| lacking == member);
         Some(member)

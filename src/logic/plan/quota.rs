@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::PlanMember;
+use super::{Fails, PlanMember};
 
 /// Quotas in proportion to the weights, what everybody has besides counted in, as far as the caps allow, and these
 /// limits while others have room. Members that plan otherwise keep what they have, and get of the orphans only.
@@ -24,7 +24,8 @@ pub(super) fn targets<M>(
         };
         let lower = |a: &usize, b: &usize| {
             let weight = |at: usize| u128::from(members[at].weight);
-            (level(*a) * weight(*b)).cmp(&(level(*b) * weight(*a)))
+            let fails = |at: usize| members[at].fails != Fails::No;
+            fails(*a).cmp(&fails(*b)).then((level(*a) * weight(*b)).cmp(&(level(*b) * weight(*a))))
         };
         let Some(at) = (0..members.len()).filter(fits).min_by(lower) else { break };
         targets[at] += 1;

@@ -157,7 +157,10 @@ impl SpreadView {
         let mut gave_up = BTreeMap::new();
         for (key, failures) in failed() {
             let all = failures.avoided(store_now).flat_map(|(name, at)| {
-                let counts = move |by: &SessionId| proved(by).is_none_or(|proved| at > proved);
+                // One that was started anew may have been mended.
+                let counts = move |by: &SessionId| {
+                    at >= self.began(me, *by) && proved(by).is_none_or(|proved| at > proved)
+                };
                 let named = names.get(name).into_iter().flatten();
                 named.map(move |by| GaveUp { by: *by, counts: counts(by) })
             });

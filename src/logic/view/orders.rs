@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    logic::plan::{Plan, PlannedTask},
+    logic::plan::{Fails, Plan, PlannedTask},
     model::{Digest, Holder, Key, SessionId, Share, StoreTime, Term},
 };
 
@@ -197,13 +197,19 @@ impl SpreadView {
                 (None, _) => {}
             }
         }
+        let judged = self.judge(Some(me), now);
+        for (key, owner) in &mut owners {
+            // A probe stays for its minute, whatever else its member has.
+            owner.kept |= owner
+                .session
+                .is_some_and(|session| judged.fails(session) != Fails::No && judged.avoids(key, session));
+        }
         self.keep_what_may_be_kept(me, &mut owners);
         let mut resolved = Resolved::default();
         if me.share.paused {
             resolved.withdraw(mine, &BTreeSet::new());
             return resolved;
         }
-        let judged = self.judge(Some(me), now);
         let plan = self.plan(me, &owners, &left, &judged);
         resolved.failing = judged.failing().collect();
         resolved.targets = plan.targets.iter().copied().collect();
@@ -421,7 +427,8 @@ impl Resolved {
 
 /// Moment from which this instance may take a task whatever is planned: later, if others are to have it first.
 fn forgotten_at(me: &Me, key: &Key, owner: &Owner, judged: &Judged<'_>) -> Moment {
-    let left_for = if judged.avoids(key, me.session) { LEFT_TO_OTHERS } else { FORGOTTEN };
+    let is_last = judged.avoids(key, me.session) || judged.fails(me.session) != Fails::No;
+    let left_for = if is_last { LEFT_TO_OTHERS } else { FORGOTTEN };
     owner.since + left_for + stagger(me.session, key)
 }
 
