@@ -191,7 +191,7 @@ async fn without_any_hint_everything_works_at_the_pace_of_the_poll() {
     let ttl = players[0].elect.config().ttl();
     let poll = players[0].elect.config().poll_interval();
     team.settled(&players).await;
-    // What one has seen of the others, and of what was handed to it, may be as old as a poll.
+    // A view of the others, and of tasks that were handed over, may be as old as a poll.
     let settled = tokio::time::Instant::now();
     while counts(&players) != [10; 3] {
         tokio::time::sleep(SECOND).await;

@@ -104,7 +104,7 @@ impl Fleet {
         self.spreads.lock().unwrap().iter().flatten().next().cloned()
     }
 
-    /// What ran for so many seconds, looked at each second. The task that kills does not count.
+    /// Watches for so many seconds, with a look each second. The task that kills does not count.
     #[allow(clippy::cast_precision_loss, reason = "these are small")]
     async fn ran(&self, seconds: usize, killer: Option<&str>) -> Ran {
         let mut ran: BTreeMap<String, usize> = self
@@ -143,7 +143,7 @@ impl Fleet {
     }
 }
 
-/// What a fleet did, in percent of the time.
+/// Result of a fleet, in percent of the time.
 #[derive(Debug)]
 struct Ran {
     mean: f64,

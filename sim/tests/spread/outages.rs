@@ -103,7 +103,7 @@ async fn one_of_two_that_is_cut_off_again_and_again_makes_nothing_pause() {
     assert_eq!(notes(&team).await, [""; 0]);
 }
 
-/// Whether all children fail on one.
+/// A machine; set, all children fail on it.
 #[derive(Clone, Default)]
 struct Machine(Arc<AtomicBool>);
 
@@ -154,7 +154,7 @@ async fn what_fails_on_one_machine_runs_on_the_others_and_it_is_as_they_are_once
         bad.0.store(false, Ordering::Relaxed);
         let mended = Instant::now();
         if joins_later {
-            // It is mended, and started anew.
+            // The machine is mended, and its instance started anew.
             pods.remove(2).elect.close().await;
             pods.push(join(&team, "pod-2", &well).await);
         }

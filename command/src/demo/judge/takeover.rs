@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pauses_after_deaths_is_not_awaited() {
+    fn a_task_that_pauses_after_deaths_is_not_awaited() {
         let mut record = fleet(2, 1);
         record.hear(0, at(20), Said::Began(under(0, 1)));
         killed_at(&mut record, 0, 1000);

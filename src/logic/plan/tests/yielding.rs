@@ -40,7 +40,7 @@ fn failing(id: u32, probe: bool) -> PlanMember<u32> {
 }
 
 #[test]
-fn what_a_member_gave_up_goes_to_another_with_room_and_nothing_moves_for_it() {
+fn a_task_that_a_member_gave_up_goes_to_another_with_room_and_nothing_moves_for_it() {
     let one = [task(0, None)];
     assert_eq!(planned(&one, &members(1, []), &[(0, &[0])]), (vec![Some(0)], 0), "alone, it has it");
     for by in [0, 1] {
@@ -169,7 +169,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..crate::seeded::config() })]
 
     #[test]
-    fn nothing_is_given_to_a_member_that_gave_it_up_while_another_has_room(fleet in yielding_fleets()) {
+    fn a_task_is_not_given_to_a_member_that_gave_it_up_while_another_has_room(fleet in yielding_fleets()) {
         let plan = fleet.plan();
         let after = made(&fleet.tasks, &plan);
         for one in &plan.moves {
