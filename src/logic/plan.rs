@@ -10,7 +10,7 @@ mod quota;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::{cmp::Ordering, collections::BTreeMap};
 
 use draft::Draft;
 
@@ -61,6 +61,27 @@ pub(crate) struct PlanMember<M> {
     pub(crate) fails: Fails,
     /// Rank among its equals. Not by its id, or the same would get the odd task of every plan.
     pub(crate) rank: u64,
+}
+
+impl<M> PlanMember<M> {
+    /// Returns whether it may get one more task than so many.
+    fn has_room(&self, has: usize) -> bool {
+        let gets = !self.draining && self.weight > 0 && !self.apart;
+        gets && self.level(has) < u128::from(self.cap)
+    }
+
+    fn level(&self, has: usize) -> u128 {
+        (has + self.load) as u128
+    }
+
+    /// Order in which it and another get what nobody lacks, with so many tasks each: members that fail last, then the
+    /// emptiest first.
+    fn order(&self, has: usize, other: &Self, others: usize) -> Ordering {
+        let fails = |member: &Self| member.fails != Fails::No;
+        let (one, another) =
+            (self.level(has) * u128::from(other.weight), other.level(others) * u128::from(self.weight));
+        fails(self).cmp(&fails(other)).then(one.cmp(&another))
+    }
 }
 
 /// A member that gave a task up.

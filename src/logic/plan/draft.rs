@@ -116,24 +116,17 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
         Some(member)
     }
 
-    fn level(&self, member: usize) -> u128 {
-        (self.counts[member] + self.members[member].load) as u128
-    }
-
     fn has_room(&self, member: usize) -> bool {
-        let PlanMember { draining, weight, apart, cap, .. } = self.members[member];
-        !draining && weight > 0 && !apart && self.level(member) < u128::from(cap)
+        self.members[member].has_room(self.counts[member])
     }
 
     /// The emptiest member with room that did not give the task up; one that fails only if there is no other.
     fn emptiest(&self, task: usize) -> Option<usize> {
-        let level = |at: usize| self.level(at);
-        let weight = |at: usize| u128::from(self.members[at].weight);
         let fits = |at: &usize| self.has_room(*at) && !self.avoids(task, *at);
+        let member = |at: usize| (&self.members[at], self.counts[at]);
         (0..self.members.len()).filter(fits).min_by(|a, b| {
-            let limited = |at: usize| self.members[at].fails != Fails::No;
-            let lower = (level(*a) * weight(*b)).cmp(&(level(*b) * weight(*a)));
-            limited(*a).cmp(&limited(*b)).then(lower)
+            let ((one, has), (other, others)) = (member(*a), member(*b));
+            one.order(has, other, others)
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::{Fails, PlanMember};
+use super::PlanMember;
 
 /// Quotas in proportion to the weights, what everybody has besides counted in, as far as the caps allow, and these
 /// limits while others have room. Members that plan otherwise keep what they have, and get of the orphans only.
@@ -16,17 +16,8 @@ pub(super) fn targets<M>(
     let mut targets = within(tasks, orphans, members, counts, limits);
     // Others are full: those with a limit get the rest, on top of what they have.
     for _ in targets.iter().sum::<usize>()..tasks {
-        let level = |at: usize| (targets[at] + members[at].load) as u128;
-        let fits = |at: &usize| {
-            let member = &members[*at];
-            let gets = limits[*at] < usize::MAX && !member.draining && member.weight > 0 && !member.apart;
-            gets && level(*at) < u128::from(member.cap)
-        };
-        let lower = |a: &usize, b: &usize| {
-            let weight = |at: usize| u128::from(members[at].weight);
-            let fails = |at: usize| members[at].fails != Fails::No;
-            fails(*a).cmp(&fails(*b)).then((level(*a) * weight(*b)).cmp(&(level(*b) * weight(*a))))
-        };
+        let fits = |at: &usize| limits[*at] < usize::MAX && members[*at].has_room(targets[*at]);
+        let lower = |a: &usize, b: &usize| members[*a].order(targets[*a], &members[*b], targets[*b]);
         let Some(at) = (0..members.len()).filter(fits).min_by(lower) else { break };
         targets[at] += 1;
     }
