@@ -31,16 +31,6 @@ pub(crate) struct PlannedTask<T, M> {
     pub(crate) settled: bool,
 }
 
-/// Whether a member fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fails {
-    No,
-    /// It keeps what it has, and gets no more while others have room.
-    Yes,
-    /// So it does, but for one of the tasks that it gave up, to see whether it still fails.
-    Probed,
-}
-
 /// One who may own tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlanMember<M> {
@@ -57,8 +47,8 @@ pub(crate) struct PlanMember<M> {
     /// Plans in another way: nothing that somebody has is moved to it or from it. Of what nobody has it
     /// gets its part.
     pub(crate) apart: bool,
-    /// Whether it fails.
-    pub(crate) fails: Fails,
+    /// Keeps what it has, and gets no more while others have room, but a probe.
+    pub(crate) failing: bool,
     /// Rank among its equals. Not by its id, or the same would get the odd task of every plan.
     pub(crate) rank: u64,
 }
@@ -77,10 +67,9 @@ impl<M> PlanMember<M> {
     /// Order in which it and another get what nobody lacks, with so many tasks each: members that fail last, then the
     /// emptiest first.
     fn order(&self, has: usize, other: &Self, others: usize) -> Ordering {
-        let fails = |member: &Self| member.fails != Fails::No;
         let (one, another) =
             (self.level(has) * u128::from(other.weight), other.level(others) * u128::from(self.weight));
-        fails(self).cmp(&fails(other)).then(one.cmp(&another))
+        self.failing.cmp(&other.failing).then(one.cmp(&another))
     }
 }
 
@@ -88,8 +77,8 @@ impl<M> PlanMember<M> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GaveUp<M> {
     pub(crate) by: M,
-    /// The member is owed nothing for it: it has not proved since that it works.
-    pub(crate) counts: bool,
+    /// It may have the task as a probe now, if it is failing.
+    pub(crate) probe: bool,
 }
 
 /// Moves to be made.

@@ -13,7 +13,7 @@ use crate::{
     dice::Dice,
     logic::{
         digest,
-        plan::{Fails, PLAN_VERSION, PlanMember, PlannedTask, plan},
+        plan::{PLAN_VERSION, PlanMember, PlannedTask, plan},
         view::{Bounds, Me, Mine, Resolved, SpreadAction, SpreadView, TaskPlace},
     },
     model::{
@@ -224,7 +224,7 @@ impl LargeFleet {
             draining: false,
             load: 0,
             apart: false,
-            fails: Fails::No,
+            failing: false,
             rank: 0,
         };
         Input {

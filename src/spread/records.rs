@@ -176,7 +176,7 @@ impl Explanation {
                     }
                 }
                 let failures = Failures::of(record);
-                let avoided: Vec<_> = failures.avoided(now).map(|(name, _)| name).collect();
+                let avoided = failures.avoided(now);
                 if !avoided.is_empty() {
                     says.push(format!(
                         "other instances are preferred to {}, where it failed or was revoked",

@@ -2,84 +2,82 @@
 
 use std::time::Duration;
 
-use super::record::{REMEMBERED, WELL, is_ahead};
+use super::record::WELL;
 use crate::model::StoreTime;
 
 /// So many tasks given up make a failing member, or so large a part of those it was to run if that is more.
 const TASKS: usize = 3;
 const PART: usize = 4;
-/// Within this time.
-const WITHIN: Duration = Duration::from_secs(10 * 60);
+/// Each of them so soon after the one before: longer than the time between two probes, or they would be forgotten.
+const WITHIN: Duration = Duration::from_secs(20 * 60);
 /// Pause before a probe: as long as the member has been failing, but no shorter and no longer than these.
 const SHORTEST: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(10 * 60);
 
-/// What the records tell of one member.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Conduct {
-    /// Times at which it gave up a task, and from when on that is its fault.
-    pub(crate) given_up: Vec<(StoreTime, Option<StoreTime>)>,
-    /// Number of tasks it has.
-    pub(crate) has: usize,
-    /// Since when it has those of them that it gave up at some time.
-    pub(crate) probes: Vec<StoreTime>,
+/// A time, and the next one at which something changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) now: StoreTime,
+    pub(crate) next: Option<StoreTime>,
+}
+
+impl Due {
+    /// Returns whether that time has come.
+    pub(crate) fn is_over(&mut self, at: StoreTime) -> bool {
+        let is_over = at <= self.now;
+        if !is_over {
+            self.next = Some(self.next.map_or(at, |next| next.min(at)));
+        }
+        is_over
+    }
+}
+
+/// A task that a member gave up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault<T> {
+    pub(crate) task: T,
+    pub(crate) at: StoreTime,
+    /// Since when it has run elsewhere.
+    pub(crate) elsewhere: Option<StoreTime>,
+    /// Since when the member has it again.
+    pub(crate) again: Option<StoreTime>,
+    /// It may be the member's probe.
+    pub(crate) tells: bool,
 }
 
 /// How a member stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Like the others.
-    Well {
-        /// It failed before, and one of those tasks runs well there since then: it is owed its part again.
-        proved: Option<StoreTime>,
-    },
-    /// It keeps what it has, and gets nothing more while others have room, but now and then a task that it gave up.
-    Failing {
-        since: StoreTime,
-        /// A probe is due.
-        probe: bool,
-        /// Next time at which this may change.
-        next: StoreTime,
-    },
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stands {
+    /// It keeps what it has, and gets nothing more while others have room, but now and then a probe.
+    pub(crate) failing: bool,
+    /// A probe is due.
+    pub(crate) probe: bool,
 }
 
-impl Conduct {
-    pub(crate) fn judge(mut self, now: StoreTime) -> Standing {
-        self.given_up.retain(|(at, _)| now.since(*at) < REMEMBERED && !is_ahead(*at, now));
-        self.given_up.sort_unstable();
-        let mut proved = None;
-        loop {
-            let Some((since, reached)) = self.failed(now) else { return Standing::Well { proved } };
-            let well = |since: &&StoreTime| **since > reached && now.since(**since) >= WELL;
-            let Some(proof) = self.probes.iter().filter(well).max().copied() else {
-                return self.failing(since, now);
-            };
-            self.given_up.retain(|(at, _)| *at > proof);
-            proved = Some(proof);
-        }
+/// Judges a member that has so many tasks, and forgets the faults before one of those tasks ran well there again.
+pub(crate) fn judge<T>(faults: &mut Vec<Fault<T>>, has: usize, due: &mut Due) -> Stands {
+    let again: Vec<_> = faults.iter().filter_map(|fault| fault.again).collect();
+    let proofs: Vec<_> = again.iter().copied().filter(|since| due.is_over(since.plus(WELL))).collect();
+    if let Some(proof) = proofs.iter().max() {
+        faults.retain(|fault| fault.at > *proof);
     }
+    faults.sort_by_key(|fault| fault.at);
+    let Some(since) = failing_since(faults, has, due) else { return Stands::default() };
+    let last = faults.last().map_or(since, |fault| fault.at);
+    // One at a time.
+    let probe =
+        again.len() == proofs.len() && due.is_over(last.plus(last.since(since).clamp(SHORTEST, LONGEST)));
+    Stands { failing: true, probe }
+}
 
-    /// The first and the last of so many faults that it is failing.
-    fn failed(&self, now: StoreTime) -> Option<(StoreTime, StoreTime)> {
-        let blamed = |from: Option<StoreTime>| from.is_some_and(|from| now >= from);
-        (0..self.given_up.len()).find_map(|first| {
-            let since = self.given_up[first].0;
-            let within = self.given_up[first..].iter().take_while(|(at, _)| at.since(since) <= WITHIN);
-            let enough = TASKS.max((self.has + within.clone().count()).div_ceil(PART));
-            let mut faults = within.filter(|(_, from)| blamed(*from));
-            faults.nth(enough - 1).map(|(at, _)| (since, *at))
-        })
-    }
-
-    fn failing(&self, since: StoreTime, now: StoreTime) -> Standing {
-        let last = self.given_up.last().map_or(since, |(at, _)| *at);
-        // One probe at a time: a task that it has taken since then is one.
-        if let Some(began) = self.probes.iter().filter(|since| **since > last).max() {
-            return Standing::Failing { since, probe: false, next: began.plus(WELL) };
-        }
-        let next = last.plus(last.since(since).clamp(SHORTEST, LONGEST));
-        Standing::Failing { since, probe: now >= next, next }
-    }
+fn failing_since<T>(faults: &[Fault<T>], has: usize, due: &mut Due) -> Option<StoreTime> {
+    let rows = faults.chunk_by(|one, next| next.at.since(one.at) <= WITHIN);
+    let mut failed = rows.filter(|row| {
+        let blamed = row.iter().filter_map(|fault| fault.elsewhere);
+        let blamed = blamed.filter(|since| due.is_over(since.plus(WELL))).count();
+        blamed >= TASKS.max((has + row.len()).div_ceil(PART))
+    });
+    Some(failed.next()?[0].at)
 }
 
 #[cfg(test)]
@@ -92,58 +90,87 @@ mod tests {
         StoreTime::from_millis(1_763_784_813_123 + seconds * 1000)
     }
 
-    /// A member that gave up tasks at these times, which run well elsewhere, and has some of them since those.
-    fn standing(given_up: &[i64], probes: &[i64], now: i64) -> Standing {
-        let given_up = given_up.iter().map(|gave| (at(*gave), Some(at(gave + 61)))).collect();
-        let probes: Vec<_> = probes.iter().map(|since| at(*since)).collect();
-        Conduct { given_up, has: probes.len(), probes }.judge(at(now))
+    /// A fault at that time of a task that runs elsewhere a second later.
+    fn fault(gave_up: i64) -> Fault<i64> {
+        let elsewhere = Some(at(gave_up + 1));
+        Fault { task: gave_up, at: at(gave_up), elsewhere, again: None, tells: true }
     }
 
-    fn is_failing(standing: Standing) -> bool {
-        matches!(standing, Standing::Failing { .. })
+    fn again(fault: Fault<i64>, since: i64) -> Fault<i64> {
+        Fault { again: Some(at(since)), ..fault }
+    }
+
+    /// Whether a member with so many tasks is failing, whether a probe is due, and when that may change.
+    fn judged(faults: &[Fault<i64>], has: usize, now: i64) -> (bool, bool, Option<i64>) {
+        let mut due = Due { now: at(now), next: None };
+        let Stands { failing, probe } = judge(&mut faults.to_vec(), has, &mut due);
+        let next = due.next.map(|next| i64::try_from(next.since(at(0)).as_secs()).unwrap());
+        (failing, probe, next)
+    }
+
+    fn gave_up(times: &[i64]) -> Vec<Fault<i64>> {
+        times.iter().copied().map(fault).collect()
     }
 
     #[test]
     fn three_tasks_that_run_well_elsewhere_make_a_failing_member() {
-        assert!(!is_failing(standing(&[0, 1, 2], &[], 30)), "nobody knows yet whose fault it is");
-        assert!(is_failing(standing(&[0, 1, 2], &[], 70)));
-        assert!(!is_failing(standing(&[0, 1], &[], 70)), "two are too few");
-        assert!(!is_failing(standing(&[0, 5 * MINUTE, 11 * MINUTE], &[], 13 * MINUTE)), "not within 10 min");
-        assert!(is_failing(standing(&[0, 5 * MINUTE, 9 * MINUTE], &[], 13 * MINUTE)));
-        assert!(is_failing(standing(&[0, 1, 2], &[], 23 * 60 * MINUTE)));
-        assert!(!is_failing(standing(&[0, 1, 2], &[], 25 * 60 * MINUTE)), "after a day it is forgotten");
-        let twenty = [-100; 20];
-        assert!(!is_failing(standing(&[0, 1, 2], &twenty, 70)), "less than a quarter");
-        assert!(is_failing(standing(&[0, 1, 2, 3, 4, 5, 6], &twenty, 70)));
-        let nowhere = Conduct { given_up: vec![(at(0), None); 10], has: 0, probes: vec![] };
-        assert!(!is_failing(nowhere.judge(at(600))), "they fail everywhere");
+        let is_failing = |faults: &[i64], has, now| judged(&gave_up(faults), has, now).0;
+        assert_eq!(
+            judged(&gave_up(&[0, 1, 2]), 0, 30),
+            (false, false, Some(61)),
+            "nobody knows whose fault it is"
+        );
+        assert!(is_failing(&[0, 1, 2], 0, 70));
+        assert!(!is_failing(&[0, 1], 0, 70), "two are too few");
+        assert!(is_failing(&[0, 20 * MINUTE, 40 * MINUTE], 0, 50 * MINUTE));
+        assert!(!is_failing(&[0, 20 * MINUTE, 41 * MINUTE], 0, 50 * MINUTE), "too long apart");
+        assert!(!is_failing(&[0, 1, 2], 20, 70), "less than a quarter");
+        assert!(is_failing(&[0, 1, 2, 3, 4, 5, 6], 20, 70));
+        let nowhere = gave_up(&[0; 10]).into_iter().map(|fault| Fault { elsewhere: None, ..fault });
+        assert_eq!(
+            judged(&nowhere.collect::<Vec<_>>(), 0, 600),
+            (false, false, None),
+            "they fail everywhere"
+        );
     }
 
     #[test]
-    fn a_probe_is_due_after_pauses_that_grow_and_one_that_runs_for_a_minute_ends_it() {
-        let failing = |since, probe, next| Standing::Failing { since: at(since), probe, next: at(next) };
-        assert_eq!(standing(&[0, 1, 2], &[-100], 63), failing(0, true, 62));
-        assert_eq!(standing(&[0, 1, 2], &[-100, 64], 70), failing(0, false, 124), "one at a time");
-        // The probe failed.
-        assert_eq!(standing(&[0, 1, 2, 90], &[-100], 100), failing(0, false, 180));
-        assert_eq!(standing(&[0, 1, 2, 90], &[-100], 181), failing(0, true, 180));
-        assert_eq!(standing(&[0, 1, 2, 90, 200, 420], &[], 430), failing(0, false, 840));
-        assert_eq!(
-            standing(&[0, 1, 2, 90, 200, 420, 900], &[], 910),
-            failing(0, false, 1500),
-            "10 min at most"
-        );
-        assert_eq!(standing(&[0, 1, 2], &[-100, 64], 124), Standing::Well { proved: Some(at(64)) });
-        assert_eq!(
-            standing(&[0, 1, 2], &[-100], 200),
-            failing(0, true, 62),
-            "what it has had proves nothing"
-        );
-        assert!(is_failing(standing(&[0, 1, 2, 200, 201, 202], &[64], 300)), "and again");
+    fn a_probe_is_due_after_pauses_that_grow() {
+        assert_eq!(judged(&gave_up(&[0, 1, 2]), 1, 63), (true, true, None));
+        for (faults, now, next) in [
+            (&[0, 1, 2, 90][..], 155, Some(180)),
+            (&[0, 1, 2, 90, 200, 420], 500, Some(840)),
+            (&[0, 1, 2, 90, 200, 420, 900], 1000, Some(1500)),
+        ] {
+            assert_eq!(judged(&gave_up(faults), 1, now), (true, false, next), "{faults:?}");
+            assert_eq!(judged(&gave_up(faults), 1, next.unwrap()), (true, true, None), "{faults:?}");
+        }
     }
 
     #[test]
-    fn a_clock_that_was_set_back_blames_nobody() {
-        assert!(!is_failing(standing(&[500, 501, 502], &[], 100)));
+    fn a_probe_that_runs_for_a_minute_ends_it() {
+        let mut faults = gave_up(&[0, 1, 2]);
+        faults[1] = again(faults[1], 64);
+        assert_eq!(judged(&faults, 1, 70), (true, false, Some(124)), "one at a time");
+        assert_eq!(judged(&faults, 1, 124), (false, false, None));
+        faults.extend(gave_up(&[200, 201, 202]));
+        assert!(judged(&faults, 1, 300).0, "and again");
+    }
+
+    /// Probes that fail go round the tasks that it gave up, each of which has its last time only.
+    #[test]
+    fn a_member_whose_probes_fail_is_failing_until_one_does_not() {
+        let mut faults = gave_up(&[0, 1, 2]);
+        let mut now = 70;
+        for _ in 0..60 {
+            while !judged(&faults, 1, now).1 {
+                assert!(judged(&faults, 1, now).0, "after {now} s");
+                now += 1;
+            }
+            faults.sort_by_key(|fault| fault.at);
+            faults[0].at = at(now + 5);
+            now += 6;
+        }
+        assert!(now > 8 * 60 * MINUTE, "{now}");
     }
 }

@@ -7,6 +7,6 @@ mod record;
 mod row;
 
 pub(crate) use deaths::{DeathRow, Deaths, ITS_LAST, pause};
-pub(crate) use member::{Conduct, Standing};
+pub(crate) use member::{Due, Fault, judge};
 pub(crate) use record::{Failures, Resting};
 pub(crate) use row::{Row, name, revoked};

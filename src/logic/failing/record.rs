@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{DeathRow, Row, name, row};
-use crate::model::{Ended, Holder, LockRecord, Past, StoreTime};
+use crate::model::{Ended, LockRecord, PAST_HOLDERS, Past, StoreTime};
 
 /// For so long a member that gave a task up gets it only if no other has room.
-pub(super) const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
+const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 /// The same if an operator took the task from it.
 const REVOKED: Duration = Duration::from_secs(10 * 60);
 /// Most by which a record may lie ahead of the store's clock: beyond it, the clock was set back since.
@@ -17,9 +17,8 @@ pub(super) const WELL: Duration = Duration::from_secs(60);
 /// Failures in a task's record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Failures {
-    avoided: Vec<Avoided>,
-    /// Times at which a member gave it up.
-    pub(crate) given_up: Vec<GivenUp>,
+    /// Members that gave it up, the one first that did so longest ago.
+    pub(crate) gave_up: Vec<GaveUp>,
     /// The row of its failures, while it is closed because of them.
     pub(crate) rests: Option<Resting>,
     /// Its last holders, if one of them died.
@@ -48,34 +47,29 @@ impl Resting {
     }
 }
 
-/// A member that is to get a task only if no other has room.
+/// A member that gave a task up, or from which an operator took it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Avoided {
-    /// As a note names it.
-    name: String,
-    at: StoreTime,
-    until: StoreTime,
-}
-
-/// A task that a member gave up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct GivenUp {
-    pub(crate) by: Holder,
+pub(crate) struct GaveUp {
+    /// The member, [as a note names it](name).
+    pub(crate) by: String,
     pub(crate) at: StoreTime,
-    /// Beginning of the holding of another member, in which it did not fail as far as the record tells.
-    elsewhere: Option<StoreTime>,
+    /// End of the time in which others go first.
+    until: StoreTime,
+    /// It gave the task up by itself.
+    pub(crate) is_fault: bool,
+    /// Beginning of the holding of another member that ran well since then.
+    pub(crate) elsewhere: Option<StoreTime>,
+    /// Beginning of a holding of its own that ran well since then.
+    pub(crate) again: Option<StoreTime>,
+    /// What it makes of the task now would tell how it does: the record would still say that it gave the task up.
+    pub(crate) tells: bool,
 }
 
-impl GivenUp {
-    /// Moment from which it is the member's fault, as the task has run well elsewhere.
-    pub(crate) fn blamed_from(&self) -> Option<StoreTime> {
-        self.elsewhere.map(|since| since.plus(WELL))
+impl GaveUp {
+    /// Returns the time until which others go first; nothing if the clock was set back since then.
+    pub(crate) fn until(&self, now: StoreTime) -> Option<StoreTime> {
+        (self.at.since(now) <= AHEAD).then_some(self.until)
     }
-}
-
-/// Returns whether the clock was set back since then.
-pub(super) fn is_ahead(at: StoreTime, now: StoreTime) -> bool {
-    at.since(now) > AHEAD
 }
 
 impl Failures {
@@ -83,24 +77,16 @@ impl Failures {
     pub(crate) fn of(record: &LockRecord) -> Self {
         let is_closed = record.holding.is_none() && record.closed.is_some();
         Self {
-            avoided: avoided(&record.past),
-            given_up: given_up(record),
+            gave_up: gave_up(&record.past),
             rests: Resting::of(&record.past).filter(|_| is_closed),
             past: if record.past.iter().any(says_of_deaths) { record.past.clone() } else { Vec::new() },
         }
     }
 
-    /// Names of members that are to get it only if no other has room, and when each had it last: the one first that had
-    /// it longest ago.
-    pub(crate) fn avoided(&self, now: StoreTime) -> impl Iterator<Item = (&str, StoreTime)> {
-        let avoided = self.avoided.iter().filter(move |one| now < one.until && !is_ahead(one.at, now));
-        avoided.map(|one| (one.name.as_str(), one.at))
-    }
-
-    /// Next time at which one of them is not avoided any more, or is to blame.
-    pub(crate) fn next(&self, now: StoreTime) -> Option<StoreTime> {
-        let avoided = self.avoided.iter().map(|one| one.until);
-        avoided.chain(self.given_up.iter().filter_map(GivenUp::blamed_from)).filter(|at| *at > now).min()
+    /// Names of members that are to get it only if no other has room.
+    pub(crate) fn avoided(&self, now: StoreTime) -> Vec<&str> {
+        let is_avoided = |one: &&GaveUp| one.again.is_none() && one.until(now) > Some(now);
+        self.gave_up.iter().filter(is_avoided).map(|one| one.by.as_str()).collect()
     }
 }
 
@@ -112,51 +98,56 @@ fn read(one: &Past) -> Option<Row> {
     one.note.as_ref().and_then(Row::read)
 }
 
-/// Of each member the latest time that it had the task counts. The note of the row names more than the record remembers.
-fn avoided(past: &[Past]) -> Vec<Avoided> {
-    let (mut seen, mut avoided) = (Vec::new(), Vec::new());
-    for one in past {
-        let (name, at) = (name(&one.holder), one.to);
-        // A moment with it says nothing, nor does a death.
-        let says_nothing = one.how == Ended::Died || at.since(one.from) < WELL;
-        if seen.contains(&name) || one.note.is_none() && one.how != Ended::Forced && says_nothing {
-            continue;
-        }
-        seen.push(name.clone());
-        if let Some(row) = read(one) {
-            avoided.push(Avoided { name, at, until: at.plus(row.rest(false, at)).plus(REMEMBERED) });
-        } else if one.how == Ended::Forced || one.note.as_ref().is_some_and(row::is_revoked) {
-            avoided.push(Avoided { name, at, until: at.plus(REVOKED) });
-        }
-    }
-    if let Some((at, row)) = past.iter().find_map(|one| Some((one.to, read(one)?))) {
-        let until = at.plus(row.rest(false, at)).plus(REMEMBERED);
-        let named = row.by.into_iter().rev().filter(|name| !seen.contains(name));
-        avoided.extend(named.map(|name| Avoided { name, at, until }));
-    }
-    avoided.reverse();
-    avoided
+fn was_taken(one: &Past) -> bool {
+    one.how == Ended::Forced || one.note.as_ref().is_some_and(row::is_revoked)
 }
 
-fn given_up(record: &LockRecord) -> Vec<GivenUp> {
-    let mut given_up = Vec::new();
-    for (at, one) in record.past.iter().enumerate().filter(|(_, one)| read(one).is_some()) {
-        let later = record.past[..at].iter().rev();
-        let well = later.filter(|later| {
-            read(later).is_none() && later.how != Ended::Died && later.to.since(later.from) >= WELL
-        });
-        let held = record.holding.as_ref().map(|held| (&held.by.holder, held.acquired_at));
-        let mut elsewhere = well.map(|later| (&later.holder, later.from)).chain(held);
-        let elsewhere = elsewhere.find(|(holder, _)| **holder != one.holder).map(|(_, since)| since);
-        given_up.push(GivenUp { by: one.holder.clone(), at: one.to, elsewhere });
+fn ran_well(one: &Past) -> bool {
+    read(one).is_none() && one.how != Ended::Died && one.to.since(one.from) >= WELL
+}
+
+/// Of each member its latest holding counts that says something: a moment with the task does not, nor does a death.
+/// The note of the row names more members than the record remembers.
+fn gave_up(past: &[Past]) -> Vec<GaveUp> {
+    let mut all: Vec<GaveUp> = Vec::new();
+    for (place, one) in past.iter().enumerate() {
+        let (by, at, given) = (name(&one.holder), one.to, read(one).is_some());
+        if all.iter().any(|known| known.by == by) || !given && !was_taken(one) {
+            continue;
+        }
+        let is_own = |other: &&Past| other.holder == one.holder;
+        let again = past[..place].iter().filter(is_own).find(|later| ran_well(later)).map(|later| later.from);
+        // Whichever of its failures was the first that another did not have.
+        let first = past.iter().rposition(|other| is_own(&other) && read(other).is_some()).unwrap_or(0);
+        let others = past[..first].iter().rev().filter(|other| !is_own(other));
+        let elsewhere = others.filter(|_| given).find(|later| ran_well(later)).map(|later| later.from);
+        let until = at.plus(if given { REMEMBERED } else { REVOKED });
+        let tells = given && place + 1 < PAST_HOLDERS;
+        all.push(GaveUp { by, at, until, is_fault: given, elsewhere, again, tells });
     }
-    given_up
+    if let Some((at, row)) = past.iter().find_map(|one| Some((one.to, read(one)?))) {
+        let works: Vec<_> = past.iter().filter(|one| ran_well(one)).map(|one| name(&one.holder)).collect();
+        let named = row.by.into_iter().rev().filter(|by| !works.contains(by));
+        let named: Vec<_> = named.filter(|by| all.iter().all(|known| known.by != *by)).collect();
+        let until = at.plus(REMEMBERED);
+        all.extend(named.into_iter().map(|by| GaveUp {
+            by,
+            at,
+            until,
+            is_fault: true,
+            elsewhere: None,
+            again: None,
+            tells: false,
+        }));
+    }
+    all.reverse();
+    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Candidate, Holding, Key, Kind, LockId, SessionId, Term, Ticket, Why};
+    use crate::model::{Holder, Key, Kind, LockId, Term, Why};
 
     const DAY: i64 = 24 * 60 * 60;
 
@@ -176,25 +167,23 @@ mod tests {
         past(by, to - 20, to, Some(Row::begun(at(0), &holder(by), "no".to_owned()).note()))
     }
 
-    /// Of these holders, the latest first, and one that has it now.
-    fn record(past: &[Past], held: Option<(&str, i64)>) -> LockRecord {
+    /// Of these holders, the latest first.
+    fn record(past: &[Past]) -> LockRecord {
         let lock = LockId { namespace: "n".parse().unwrap(), kind: Kind::Lock, key: Key::new("t").unwrap() };
-        let by = |name: &str| Candidate::new(SessionId::from_u128(1), Ticket::new(1), WELL, holder(name));
-        let holding = held.map(|(name, since)| Holding::new(by(name), at(since)));
-        LockRecord { past: past.to_vec(), holding, ..LockRecord::new(lock, Term::new(9)) }
+        LockRecord { past: past.to_vec(), ..LockRecord::new(lock, Term::new(9)) }
     }
 
     fn names(past: &[Past], now: i64) -> Vec<String> {
-        let failures = Failures::of(&record(past, None));
-        failures.avoided(at(now)).map(|(name, _)| name.to_owned()).collect()
+        let failures = Failures::of(&record(past));
+        failures.avoided(at(now)).into_iter().map(str::to_owned).collect()
     }
 
     #[test]
     fn a_member_that_gave_it_up_is_avoided_for_a_day_unless_it_had_it_again() {
         let both = [gave_up("b", 120), gave_up("a", 60), past("c", 0, 20, None)];
         assert_eq!(names(&both, 130), ["a", "b"]);
-        assert_eq!(names(&both, 60 + 5 + DAY), ["b"]);
-        assert_eq!(names(&both, 120 + 10 + DAY), [""; 0], "that is long ago");
+        assert_eq!(names(&both, 60 + DAY), ["b"]);
+        assert_eq!(names(&both, 120 + DAY), [""; 0], "that is long ago");
         assert_eq!(names(&[past("a", 70, 100, None), gave_up("a", 60)], 110), ["a"], "for a moment only");
         assert_eq!(names(&[past("a", 70, 130, None), gave_up("a", 60)], 140), [""; 0]);
         assert_eq!(names(&[gave_up("a", 60)], 0), ["a"], "clocks differ a little");
@@ -223,19 +212,27 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_to_blame_once_the_task_has_run_for_a_minute_elsewhere() {
-        let blamed = |past: &[Past], held| {
-            let given_up = Failures::of(&record(past, held)).given_up;
-            given_up
-                .iter()
-                .map(|one| one.blamed_from().map(|from| from.since(at(0)).as_secs()))
-                .collect::<Vec<_>>()
+    fn the_record_says_where_the_task_ran_well_after_a_member_gave_it_up() {
+        let since = |past: &[Past]| {
+            let seconds = |time: Option<StoreTime>| time.map(|time| time.since(at(0)).as_secs());
+            let gave_up = Failures::of(&record(past)).gave_up;
+            gave_up.iter().map(|one| (seconds(one.elsewhere), seconds(one.again))).collect::<Vec<_>>()
         };
-        assert_eq!(blamed(&[gave_up("a", 60)], None), [None]);
-        assert_eq!(blamed(&[gave_up("a", 60)], Some(("b", 70))), [Some(130)]);
-        assert_eq!(blamed(&[gave_up("a", 60)], Some(("a", 70))), [None], "it runs well where it failed");
-        assert_eq!(blamed(&[gave_up("b", 99), gave_up("a", 60)], Some(("c", 100))), [Some(160), Some(160)]);
-        assert_eq!(blamed(&[past("b", 70, 129, None), gave_up("a", 60)], None), [None], "not a minute");
-        assert_eq!(blamed(&[past("b", 70, 130, None), gave_up("a", 60)], Some(("a", 140))), [Some(130)]);
+        assert_eq!(since(&[gave_up("a", 60)]), [(None, None)]);
+        assert_eq!(since(&[past("b", 70, 129, None), gave_up("a", 60)]), [(None, None)], "not a minute");
+        assert_eq!(since(&[past("b", 70, 130, None), gave_up("a", 60)]), [(Some(70), None)]);
+        assert_eq!(since(&[past("a", 70, 130, None), gave_up("a", 60)]), [(None, Some(70))]);
+        assert_eq!(since(&[gave_up("b", 99), gave_up("a", 60)]), [(None, None), (None, None)]);
+        let probed = [gave_up("a", 160), past("b", 70, 130, None), gave_up("a", 60)];
+        assert_eq!(since(&probed), [(Some(70), None)], "its failures are one, with the blame of the first");
+    }
+
+    #[test]
+    fn a_probe_tells_as_long_as_the_record_says_that_the_member_gave_the_task_up() {
+        let moved = |from: i64| past("b", from, from + 1, None);
+        let tells = |past: &[Past]| Failures::of(&record(past)).gave_up[0].tells;
+        assert!(tells(&[moved(90), moved(80), moved(70), gave_up("a", 60)]));
+        assert!(!tells(&[moved(100), moved(90), moved(80), moved(70), gave_up("a", 60)]), "the fifth");
+        assert!(!tells(&[Past { how: Ended::Forced, ..past("a", 0, 10, None) }]));
     }
 }

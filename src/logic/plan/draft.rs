@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{Fails, GaveUp, Move, Plan, PlanMember, PlannedTask, quota};
+use super::{GaveUp, Move, Plan, PlanMember, PlannedTask, quota};
 
 /// Tasks by their ids and members by their ranks, each named by its place.
 pub(super) struct Draft<T, M> {
@@ -42,7 +42,7 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
         let mut avoided = BTreeMap::new();
         for (task, all) in gave_up {
             if let Ok(at) = tasks.binary_search_by_key(task, |task| task.id) {
-                let place = |one: &GaveUp<M>| Some(GaveUp { by: *places.get(&one.by)?, counts: one.counts });
+                let place = |one: &GaveUp<M>| Some(GaveUp { by: *places.get(&one.by)?, probe: one.probe });
                 avoided.insert(at, all.iter().filter_map(place).collect());
             }
         }
@@ -53,7 +53,7 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
     /// The most tasks each may have, while others have room.
     pub(super) fn limits(&self) -> Vec<usize> {
         let limits = self.members.iter().zip(&self.counts);
-        limits.map(|(member, count)| if member.fails == Fails::No { usize::MAX } else { *count }).collect()
+        limits.map(|(member, count)| if member.failing { *count } else { usize::MAX }).collect()
     }
 
     /// Number of tasks each is to have, within these limits while others have room.
@@ -83,7 +83,7 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
         let mut given = vec![0; self.members.len()];
         for (task, all) in &self.avoided {
             let Some(owner) = self.owner(*task) else { continue };
-            for one in all.iter().filter(|one| one.counts && one.by != owner) {
+            for one in all.iter().filter(|one| one.by != owner) {
                 given[one.by] += 1;
             }
         }
@@ -109,7 +109,7 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
     fn any_with_room(&self, task: usize, lacks: &mut Lacks) -> Option<usize> {
         let gave_up = || {
             let with_room = self.avoided.get(&task)?.iter().map(|one| one.by).filter(|by| self.has_room(*by));
-            with_room.min_by_key(|by| self.members[*by].fails != Fails::No)
+            with_room.min_by_key(|by| self.members[*by].failing)
         };
         let Some(member) = self.emptiest(task).or_else(gave_up) else { return lacks.take(|_| true) };
         lacks.take(|lacking| lacking == member);
@@ -145,21 +145,21 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
         self.targets(&limits)
     }
 
-    /// Moves to each member that is to be probed one of the tasks that it gave up: the one that has been where it is for
-    /// longest.
+    /// Moves to each failing member that is to be probed one of the tasks that it gave up: the one that has been where it
+    /// is for longest.
     pub(super) fn probe(&mut self, targets: &mut [usize]) {
         for member in 0..self.members.len() {
-            if self.members[member].fails != Fails::Probed || !self.has_room(member) {
+            if !self.members[member].failing || !self.has_room(member) {
                 continue;
             }
             let may_go = |task: &usize| {
-                let of_another =
-                    self.owners[*task].is_some_and(|owner| self.members[owner].fails == Fails::No);
+                let runs = self.owners[*task].is_some_and(|owner| owner != member);
                 let stays = self.successors[*task].is_none() && !self.homeless.contains(task);
-                self.tasks[*task].settled && of_another && stays && self.avoids(*task, member)
+                runs && stays && self.tasks[*task].settled
             };
-            let tasks = self.avoided.keys().copied().filter(may_go);
-            if let Some(task) = tasks.min_by_key(|task| (self.tasks[*task].since, *task))
+            let probes = |all: &[GaveUp<usize>]| all.iter().any(|one| one.by == member && one.probe);
+            let tasks = self.avoided.iter().filter(|(_, all)| probes(all)).map(|(task, _)| *task);
+            if let Some(task) = tasks.filter(may_go).min_by_key(|task| (self.tasks[*task].since, *task))
                 && let Some(owner) = self.owners[task]
             {
                 targets[owner] = targets[owner].saturating_sub(1);

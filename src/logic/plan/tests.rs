@@ -14,7 +14,7 @@ fn member(id: u32) -> PlanMember<u32> {
         draining: false,
         load: 0,
         apart: false,
-        fails: Fails::No,
+        failing: false,
         rank: 0,
     }
 }
@@ -230,7 +230,7 @@ fn fleets() -> impl Strategy<Value = SmallFleet> {
                 draining,
                 load,
                 apart: false,
-                fails: Fails::No,
+                failing: false,
                 rank,
             };
         let members = members.into_iter().enumerate().map(member).collect();

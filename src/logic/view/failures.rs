@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Known, Me, Peer, PeerSeen, SpreadView, TaskPlace};
+use super::{Known, Me, Peer, SpreadView, TaskPlace};
 use crate::{
     clock::Moment,
     logic::{
         digest::{self, agree},
-        failing::{Conduct, Failures, Resting, Standing, name},
-        plan::{Fails, GaveUp},
+        failing::{self, Due, Failures, Fault, Resting, name},
+        plan::GaveUp,
     },
     model::{Holder, Key, Past, SessionId, Share, StoreTime, Term},
     store::LockSeen,
@@ -19,8 +19,8 @@ use crate::{
 pub(super) struct Judged<'a> {
     /// Members that are to get a task only if no other has room, the one first that gave it up longest ago.
     pub(super) gave_up: BTreeMap<&'a Key, Vec<GaveUp<SessionId>>>,
-    /// Members that fail, or did.
-    standings: BTreeMap<SessionId, Standing>,
+    /// Members that fail.
+    pub(super) failing: BTreeSet<SessionId>,
     /// Next moment at which this may change.
     pub(super) next: Option<Moment>,
 }
@@ -28,18 +28,6 @@ pub(super) struct Judged<'a> {
 impl Judged<'_> {
     pub(super) fn avoids(&self, key: &Key, member: SessionId) -> bool {
         self.gave_up.get(key).is_some_and(|all| all.iter().any(|one| one.by == member))
-    }
-
-    pub(super) fn failing(&self) -> impl Iterator<Item = SessionId> {
-        self.standings.keys().copied().filter(|member| self.fails(*member) != Fails::No)
-    }
-
-    pub(super) fn fails(&self, member: SessionId) -> Fails {
-        match self.standings.get(&member) {
-            Some(Standing::Failing { probe: true, .. }) => Fails::Probed,
-            Some(Standing::Failing { .. }) => Fails::Yes,
-            Some(Standing::Well { .. }) | None => Fails::No,
-        }
     }
 }
 
@@ -99,7 +87,7 @@ impl SpreadView {
     pub(crate) fn avoided(&self, key: &Key, now: Moment) -> Vec<&str> {
         let failures = self.tasks.get(key).and_then(|known| known.failures.as_deref());
         let (Some(failures), Some(now)) = (failures, self.store_time(now)) else { return Vec::new() };
-        failures.avoided(now).map(|(name, _)| name).collect()
+        failures.avoided(now)
     }
 
     /// Returns whether another member has room for a task, and is not among these. `targets` are those of the last plan.
@@ -118,102 +106,91 @@ impl SpreadView {
         })
     }
 
-    /// This instance, if it takes part, and the others that do.
-    fn all<'a>(&'a self, me: Option<&'a Me>) -> impl Iterator<Item = (SessionId, &'a Holder, &'a Share)> {
+    /// This instance, if it takes part, and the others that do, each with the beginning of its session.
+    fn all<'a>(
+        &'a self,
+        me: Option<&'a Me>,
+    ) -> impl Iterator<Item = (SessionId, &'a Holder, StoreTime, &'a Share)> {
         let others = self.members().filter(move |(session, _)| me.is_none_or(|me| *session != me.session));
-        let others = others.map(|(session, peer)| (session, &peer.holder, &peer.share));
-        me.map(|me| (me.session, &me.holder, &me.share)).into_iter().chain(others)
+        let others = others.map(|(session, peer)| (session, &peer.holder, peer.started, &peer.share));
+        me.map(|me| (me.session, &me.holder, me.started, &me.share)).into_iter().chain(others)
     }
 
     /// Returns the members that fail, for one that takes no part.
     pub(crate) fn failing(&self, now: Moment) -> BTreeSet<SessionId> {
-        self.judge(None, now).failing().collect()
+        self.judge(None, now).failing
     }
 
-    /// Beginning of a member's session.
-    fn began(&self, me: Option<&Me>, session: SessionId) -> StoreTime {
-        match (me, self.sessions.get(&session)) {
-            (Some(me), _) if me.session == session => me.started,
-            (_, Some(PeerSeen::Member(peer))) => peer.started,
-            _ => StoreTime::from_millis(0),
-        }
-    }
-
-    /// Judges by everything that is known.
+    /// Judges by everything that is known. Where all that take tasks fail, none does.
     pub(super) fn judge(&self, me: Option<&Me>, now: Moment) -> Judged<'_> {
-        let failed = || self.tasks.iter().filter_map(|(key, known)| Some((key, known.failures.as_deref()?)));
-        let (Some(store_now), Some(_)) = (self.store_time(now), failed().next()) else {
+        let (Some(store_now), true) = (self.store_time(now), self.failures().next().is_some()) else {
             return Judged::default();
         };
-        let standings = self.standings(me, store_now, failed().map(|(_, failures)| failures));
-        let mut names: BTreeMap<String, Vec<SessionId>> = BTreeMap::new();
-        for (session, holder, _) in self.all(me) {
-            names.entry(name(holder)).or_default().push(session);
+        let mut due = Due { now: store_now, next: None };
+        let (mut faults, mut avoided) = self.faults(me, &mut due);
+        let mut failing = BTreeSet::new();
+        for (by, faults) in &mut faults {
+            let stands = failing::judge(faults, self.held_by(*by).count(), &mut due);
+            failing.extend(Some(*by).filter(|_| stands.failing));
+            let gave_up =
+                |fault: &Fault<_>| (fault.task, GaveUp { by: *by, probe: stands.probe && fault.tells });
+            avoided.extend(faults.iter().map(gave_up));
         }
-        let proved = |session: &SessionId| match standings.get(session) {
-            Some(Standing::Well { proved }) => *proved,
-            _ => None,
-        };
-        let mut gave_up = BTreeMap::new();
-        for (key, failures) in failed() {
-            let all = failures.avoided(store_now).flat_map(|(name, at)| {
-                // One that was started anew may have been mended.
-                let counts = move |by: &SessionId| {
-                    at >= self.began(me, *by) && proved(by).is_none_or(|proved| at > proved)
-                };
-                let named = names.get(name).into_iter().flatten();
-                named.map(move |by| GaveUp { by: *by, counts: counts(by) })
-            });
-            let all: Vec<_> = all.collect();
-            if !all.is_empty() {
-                gave_up.insert(key, all);
-            }
+        if self.all(me).filter(|(.., share)| takes(share)).all(|(session, ..)| failing.contains(&session)) {
+            failing.clear();
         }
-        let changes = standings.values().filter_map(|standing| match standing {
-            Standing::Failing { next, .. } => Some(*next),
-            Standing::Well { .. } => None,
-        });
-        let next = failed().filter_map(|(_, failures)| failures.next(store_now)).chain(changes);
-        let next = next.filter(|at| *at > store_now).min().map(|at| now + at.since(store_now));
-        Judged { gave_up, standings, next }
+        let mut gave_up: BTreeMap<&Key, Vec<_>> = BTreeMap::new();
+        avoided.sort_by_key(|(place, _)| *place);
+        for ((key, _), one) in avoided {
+            gave_up.entry(key).or_default().push(one);
+        }
+        Judged { gave_up, failing, next: due.next.map(|at| now + at.since(store_now)) }
     }
 
-    /// How those members stand that gave up tasks. Where all that take tasks fail, none does.
-    fn standings<'a>(
+    fn failures(&self) -> impl Iterator<Item = (&Key, &TaskPlace, &Failures)> {
+        self.tasks.iter().filter_map(|(key, known)| Some((key, &known.place, known.failures.as_deref()?)))
+    }
+
+    /// Tasks that each member gave up, and who is to get a task later as an operator took it away.
+    fn faults(
         &self,
         me: Option<&Me>,
-        now: StoreTime,
-        failures: impl Iterator<Item = &'a Failures>,
-    ) -> BTreeMap<SessionId, Standing> {
-        let mut given_up: BTreeMap<&Holder, Vec<_>> = BTreeMap::new();
-        for one in failures.flat_map(|failures| &failures.given_up) {
-            given_up.entry(&one.by).or_default().push((one.at, one.blamed_from()));
+        due: &mut Due,
+    ) -> (BTreeMap<SessionId, Vec<Fault<Place<'_>>>>, Avoided<'_>) {
+        let mut names: BTreeMap<String, Vec<(SessionId, StoreTime)>> = BTreeMap::new();
+        for (session, holder, began, _) in self.all(me) {
+            names.entry(name(holder)).or_default().push((session, began));
         }
-        let mut conducts: BTreeMap<SessionId, (&Holder, Conduct)> = BTreeMap::new();
-        for (session, holder, _) in self.all(me) {
-            if let Some(given_up) = given_up.get(holder) {
+        let (mut faults, mut avoided) = (BTreeMap::<_, Vec<_>>::new(), Vec::new());
+        for (key, place, failures) in self.failures() {
+            let held = match place {
+                TaskPlace::Held { session, since: Some(since), .. } => Some((*session, *since)),
+                _ => None,
+            };
+            for (place, one) in failures.gave_up.iter().enumerate() {
+                if one.until(due.now).is_none_or(|until| due.is_over(until)) {
+                    continue;
+                }
                 // One that was started anew may have been mended.
-                let began = self.began(me, session);
-                let given_up: Vec<_> = given_up.iter().copied().filter(|(at, _)| *at >= began).collect();
-                conducts.insert(session, (holder, Conduct { given_up, ..Conduct::default() }));
+                let same = names.get(&one.by).into_iter().flatten().filter(|(_, began)| one.at >= *began);
+                for (by, _) in same {
+                    let since =
+                        |own: bool| held.filter(|(holder, _)| (holder == by) == own).map(|(_, since)| since);
+                    let task = (key, place);
+                    if one.is_fault {
+                        let (elsewhere, again) = (one.elsewhere.or(since(false)), one.again.or(since(true)));
+                        let fault = Fault { task, at: one.at, elsewhere, again, tells: one.tells };
+                        faults.entry(*by).or_default().push(fault);
+                    } else if one.again.is_none() {
+                        avoided.push((task, GaveUp { by: *by, probe: false }));
+                    }
+                }
             }
         }
-        for known in self.tasks.values() {
-            let TaskPlace::Held { session, since, .. } = known.place else { continue };
-            let Some((holder, conduct)) = conducts.get_mut(&session) else { continue };
-            conduct.has += 1;
-            let failures = known.failures.as_deref();
-            let gave_up = failures.is_some_and(|all| all.given_up.iter().any(|one| one.by == **holder));
-            conduct.probes.extend(since.filter(|_| gave_up));
-        }
-        let mut standings: BTreeMap<_, _> =
-            conducts.into_iter().map(|(session, (_, conduct))| (session, conduct.judge(now))).collect();
-        let fails = |session: &SessionId| matches!(standings.get(session), Some(Standing::Failing { .. }));
-        let takers: BTreeSet<_> =
-            self.all(me).filter(|(_, _, share)| takes(share)).map(|(session, ..)| session).collect();
-        if takers.iter().all(fails) {
-            standings.clear();
-        }
-        standings
+        (faults, avoided)
     }
 }
+
+/// A task, and a place in the list of members that gave it up.
+type Place<'a> = (&'a Key, usize);
+type Avoided<'a> = Vec<(Place<'a>, GaveUp<SessionId>)>;

@@ -52,7 +52,7 @@ pub(super) fn plan<'a>(
         draining: share.draining,
         load: 0,
         apart: version != PLAN_VERSION,
-        fails: judged.fails(id),
+        failing: judged.failing.contains(&id),
         rank: rank(&view.spread, &[id]),
     };
     let others = view.members().filter(|(id, peer)| *id != me.session && takes_part(peer));

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    logic::plan::{Fails, Plan, PlannedTask},
+    logic::plan::{Plan, PlannedTask},
     model::{Digest, Holder, Key, SessionId, Share, StoreTime, Term},
 };
 
@@ -202,7 +202,7 @@ impl SpreadView {
             // A probe stays for its minute, whatever else its member has.
             owner.kept |= owner
                 .session
-                .is_some_and(|session| judged.fails(session) != Fails::No && judged.avoids(key, session));
+                .is_some_and(|session| judged.failing.contains(&session) && judged.avoids(key, session));
         }
         self.keep_what_may_be_kept(me, &mut owners);
         let mut resolved = Resolved::default();
@@ -211,7 +211,6 @@ impl SpreadView {
             return resolved;
         }
         let plan = self.plan(me, &owners, &left, &judged);
-        resolved.failing = judged.failing().collect();
         resolved.targets = plan.targets.iter().copied().collect();
         resolved.next = self.next_change(me, mine, &judged, now, &owners, &resolved.targets);
         for (session, target) in &mut resolved.targets {
@@ -221,6 +220,7 @@ impl SpreadView {
         resolved.waiting = plan.waiting.iter().map(|key| (*key).clone()).collect();
         resolved.act(me, mine, bounds, &plan, &owners);
         resolved.take_what_is_forgotten(me, mine, &judged, now, &owners);
+        resolved.failing = judged.failing;
         // What is no task any more goes.
         for (key, what) in mine {
             if matches!(what, Mine::Has | Mine::Keeps) && !self.tasks.contains_key(key) {
@@ -427,7 +427,7 @@ impl Resolved {
 
 /// Moment from which this instance may take a task whatever is planned: later, if others are to have it first.
 fn forgotten_at(me: &Me, key: &Key, owner: &Owner, judged: &Judged<'_>) -> Moment {
-    let is_last = judged.avoids(key, me.session) || judged.fails(me.session) != Fails::No;
+    let is_last = judged.avoids(key, me.session) || judged.failing.contains(&me.session);
     let left_for = if is_last { LEFT_TO_OTHERS } else { FORGOTTEN };
     owner.since + left_for + stagger(me.session, key)
 }

@@ -9,7 +9,7 @@ use super::{super::plan_avoiding, *};
 type Avoided = BTreeMap<u32, Vec<GaveUp<u32>>>;
 
 fn gave_up(by: u32) -> GaveUp<u32> {
-    GaveUp { by, counts: true }
+    GaveUp { by, probe: true }
 }
 
 fn avoided(of: &[(u32, &[u32])]) -> Avoided {
@@ -35,8 +35,8 @@ fn members<const N: usize>(count: u32, change: [(usize, PlanMember<u32>); N]) ->
     members
 }
 
-fn failing(id: u32, probe: bool) -> PlanMember<u32> {
-    PlanMember { fails: if probe { Fails::Probed } else { Fails::Yes }, ..member(id) }
+fn failing(id: u32) -> PlanMember<u32> {
+    PlanMember { failing: true, ..member(id) }
 }
 
 #[test]
@@ -79,16 +79,6 @@ fn a_member_is_owed_nothing_for_what_it_gave_up_and_the_rest_as_before() {
 }
 
 #[test]
-fn one_that_has_proved_that_it_works_is_owed_its_part_but_not_of_what_it_gave_up() {
-    let tasks: Vec<_> = (0..30).map(|id| task(id, Some(1 + id % 2))).collect();
-    let before = |id| (id, vec![GaveUp { by: 0, counts: false }]);
-    let plan = plan_avoiding(&tasks, &members(3, []), &(0..10).map(before).collect());
-    let after = made(&tasks, &plan);
-    assert_eq!(count_of(&after, 0), 10);
-    assert!(after[..10].iter().all(|task| task.owner != Some(0)));
-}
-
-#[test]
 fn one_that_must_give_gives_to_members_that_did_not_give_the_task_up() {
     let drains = members(3, [(0, PlanMember { draining: true, ..member(0) })]);
     let tasks = [task(0, Some(0)), task(1, Some(0)), task(2, Some(1)), task(3, Some(1)), task(4, Some(1))];
@@ -100,21 +90,21 @@ fn one_that_must_give_gives_to_members_that_did_not_give_the_task_up() {
 fn a_failing_member_keeps_what_it_has_and_gets_a_probe_of_what_it_gave_up_or_what_no_other_has_room_for() {
     let tasks: Vec<_> = (0..9).map(|id| task(id, [Some(0), None, Some(1)][id as usize % 3])).collect();
     let count = |owners: &[Option<u32>], id| owners.iter().filter(|owner| **owner == Some(id)).count();
-    let (owners, moved) = planned(&tasks, &members(2, [(0, failing(0, false))]), &[]);
+    let (owners, moved) = planned(&tasks, &members(2, [(0, failing(0))]), &[]);
     assert_eq!((count(&owners, 0), count(&owners, 1), moved), (3, 6, 0));
     let held: Vec<_> = (0..9)
         .map(|id| PlannedTask { since: 9 - u64::from(id), ..task(id, Some(u32::from(id > 1))) })
         .collect();
     let five: Vec<(u32, &[u32])> = (2..7).map(|id| (id, &[0][..])).collect();
-    for (gave_up, probe, moved) in [(&[][..], true, 0), (&five[..], false, 0), (&five, true, 1)] {
-        let (owners, moves) = planned(&held, &members(2, [(0, failing(0, probe))]), gave_up);
-        assert_eq!(
-            (moves, owners[6]),
-            (moved, Some(u32::from(moved == 0))),
-            "what has been there for longest"
-        );
+    assert_eq!(planned(&held, &members(2, [(0, failing(0))]), &[]).1, 0);
+    let (owners, moved) = planned(&held, &members(2, [(0, failing(0))]), &five);
+    assert_eq!((moved, owners[6]), (1, Some(0)), "what has been there for longest");
+    let mut pausing = avoided(&five);
+    for one in pausing.values_mut().flatten() {
+        one.probe = false;
     }
-    let full = members(2, [(0, failing(0, false)), (1, PlanMember { cap: 4, ..member(1) })]);
+    assert_eq!(plan_avoiding(&held, &members(2, [(0, failing(0))]), &pausing).moves, []);
+    let full = members(2, [(0, failing(0)), (1, PlanMember { cap: 4, ..member(1) })]);
     let (owners, moved) = planned(&tasks, &full, &[]);
     assert_eq!((count(&owners, 0), count(&owners, 1), moved), (5, 4, 0));
     // It gave the task up, and the other is full.
@@ -131,18 +121,18 @@ struct YieldingFleet {
 
 fn yielding_fleets() -> impl Strategy<Value = YieldingFleet> {
     let cap = prop_oneof![Just(u32::MAX), 0..8_u32];
-    let fails = prop_oneof![4 => Just(Fails::No), 1 => Just(Fails::Yes), 1 => Just(Fails::Probed)];
-    let members = prop::collection::vec((cap, 1..3_u32, prop::bool::weighted(0.1), fails), 1..6);
+    let draining_or_failing = (prop::bool::weighted(0.1), prop::bool::weighted(0.3));
+    let members = prop::collection::vec((cap, 1..3_u32, draining_or_failing), 1..6);
     let tasks =
         prop::collection::vec((prop::option::of(0..6_u32), 0..50_u64, prop::bool::weighted(0.8)), 0..24);
-    let one = (0..6_u32, any::<bool>()).prop_map(|(by, counts)| GaveUp { by, counts });
+    let one = (0..6_u32, any::<bool>()).prop_map(|(by, probe)| GaveUp { by, probe });
     let avoid = prop::collection::btree_map(0..24_u32, prop::collection::vec(one, 1..4), 0..10);
     (members, tasks, avoid).prop_map(|(members, tasks, avoid)| {
-        let members = (0..).zip(members).map(|(id, (cap, weight, draining, fails))| PlanMember {
+        let members = (0..).zip(members).map(|(id, (cap, weight, (draining, failing)))| PlanMember {
             cap,
             weight,
             draining,
-            fails,
+            failing,
             ..member(id)
         });
         let tasks =
@@ -158,6 +148,11 @@ impl YieldingFleet {
 
     fn avoids(&self, task: u32, member: u32) -> bool {
         self.avoid.get(&task).is_some_and(|avoided| avoided.iter().any(|one| one.by == member))
+    }
+
+    fn probes(&self, task: u32, member: u32) -> bool {
+        let probe = |all: &Vec<GaveUp<u32>>| all.iter().any(|one| one.by == member && one.probe);
+        self.members[member as usize].failing && self.avoid.get(&task).is_some_and(probe)
     }
 
     fn owner(&self, task: &PlannedTask<u32, u32>) -> Option<u32> {
@@ -177,7 +172,7 @@ proptest! {
             prop_assert_eq!(one.from, fleet.owner(before));
             prop_assert!(one.to != one.from);
             prop_assert!(one.from.is_none() || before.settled, "what came just now stays");
-            let is_probe = |to: &u32| one.from.is_some() && fleet.members[*to as usize].fails == Fails::Probed;
+            let is_probe = |to: &u32| one.from.is_some() && fleet.probes(one.task, *to);
             let Some(to) = one.to.filter(|to| fleet.avoids(one.task, *to) && !is_probe(to)) else { continue };
             for other in fleet.members.iter().filter(|other| !other.draining && !fleet.avoids(one.task, other.id)) {
                 let has = count_of(&after, other.id);
@@ -192,7 +187,7 @@ proptest! {
 
     #[test]
     fn nobody_waits_because_of_what_was_given_up(fleet in yielding_fleets()) {
-        let plain: Vec<_> = fleet.members.iter().map(|member| PlanMember { fails: Fails::No, ..*member }).collect();
+        let plain: Vec<_> = fleet.members.iter().map(|member| PlanMember { failing: false, ..*member }).collect();
         prop_assert_eq!(fleet.plan().waiting.len(), plan(&fleet.tasks, &plain).waiting.len());
     }
 
@@ -206,11 +201,10 @@ proptest! {
             let Some(one) = plan.moves.get(at).copied() else { break };
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             // A probe is one task at a time, and then the next in a while.
-            let probed = one.to.filter(|to| one.from.is_some() && fleet.avoids(one.task, *to));
-            if let Some(probed) = probed.map(|to| &mut fleet.members[to as usize])
-                && probed.fails == Fails::Probed
-            {
-                probed.fails = Fails::Yes;
+            if let Some(probed) = one.to.filter(|to| one.from.is_some() && fleet.probes(one.task, *to)) {
+                for gave_up in fleet.avoid.values_mut().flatten().filter(|gave_up| gave_up.by == probed) {
+                    gave_up.probe = false;
+                }
             }
             fleet.tasks = made(&fleet.tasks, &Plan { moves: vec![one], ..plan });
             *moved.entry(one.task).or_insert(0) += 1;
