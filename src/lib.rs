@@ -80,7 +80,7 @@
 //! | spread | N keyed tasks over the instances that take part |
 //! | task | one key of a spread, and the job that runs under it |
 //! | share | what a member says of its part in a spread: the tasks it knows, its cap, its weight |
-//! | quarantine | the rest of a task that failed too often in a row: its key is closed for a while |
+//! | rest | of a task that failed too often in a row, or whose holders died: its key is closed for a while |
 //! | schedule | a cron-style job, which runs once per tick over the fleet |
 //! | tick | a nominal instant of a schedule |
 //! | run | one execution of a tick, or of a `run_now`; it may take several attempts |

@@ -191,7 +191,7 @@ fn every_event_says_what_it_is() {
         Event::NewLeader { lock: lock(Kind::Lock), leader: None },
         Event::Overran { lock: task(), term, by: SECOND },
         Event::Waiting { lock: task() },
-        Event::Quarantined {
+        Event::Resting {
             lock: task(),
             term,
             since: at(0),
@@ -234,7 +234,7 @@ fn every_event_says_what_it_is() {
         {"kind":"new_leader","lock":{"namespace":"shop","kind":"lock","key":"nightly report"},"leader":null}
         {"kind":"overran","lock":{"namespace":"shop","kind":"task:topics","key":"nightly report"},"term":7,"by_ms":1000}
         {"kind":"waiting","lock":{"namespace":"shop","kind":"task:topics","key":"nightly report"}}
-        {"kind":"quarantined","lock":{"namespace":"shop","kind":"task:topics","key":"nightly report"},"term":7,"since":"2026-11-21T03:00:00Z","tries":2,"error":"no disk","rest_ms":12000}
+        {"kind":"resting","lock":{"namespace":"shop","kind":"task:topics","key":"nightly report"},"term":7,"since":"2026-11-21T03:00:00Z","tries":2,"error":"no disk","rest_ms":12000}
         {"kind":"ran","lock":{"namespace":"shop","kind":"schedule","key":"nightly report"},"run":{"schedule":{"namespace":"shop","name":"cleanup"},"instant":"2026-11-21T03:00:00Z","entry":"tick"},"attempt":1,"outcome":"timed_out","last":true,"lateness_ms":100,"took_ms":60000,"error":null}
         {"kind":"not_run","lock":{"namespace":"shop","kind":"schedule","key":"nightly report"},"from":"2026-11-21T03:00:00Z","to":"2026-11-21T03:01:00Z","count":2,"why":"overlapped"}
         {"kind":"retimed","lock":{"namespace":"shop","kind":"schedule","key":"nightly report"},"timing":"@daily UTC"}
@@ -287,40 +287,54 @@ fn who_holds_what_and_what_came_of_giving_it_up() {
 fn a_spread_has_members_tasks_and_phases() {
     let holder = || "pod-1".parse().unwrap();
     let states = [
+        TaskState::Running { holder: Some(holder()), session: session(), term: Term::new(7) },
+        TaskState::Failing {
+            holder: Some(holder()),
+            session: session(),
+            term: Term::new(7),
+            times: 2,
+            of: Some(5),
+            error: "no disk".to_owned(),
+        },
+        TaskState::Resting {
+            since: at(0),
+            tries: 2,
+            by: vec!["pod-1".to_owned()],
+            error: "no disk".to_owned(),
+            until: SECOND * 9,
+        },
+        TaskState::WaitingForRoom { since: SECOND * 3 },
+        TaskState::Moving { from: None, to: Some(holder()) },
+        TaskState::Done,
+        TaskState::Unreadable,
         TaskState::Unknown,
-        TaskState::Held { holder: Some(holder()), session: session(), term: Term::new(7) },
-        TaskState::Reserved { holder: holder() },
-        TaskState::Free { next: None },
-        TaskState::Waiting { since: SECOND * 3 },
-        TaskState::Quarantined { since: at(0), tries: 2, error: "no disk".to_owned(), until: SECOND * 9 },
-        TaskState::Closed,
-        TaskState::Refused,
     ];
+    assert_eq!(states.each_ref().map(TaskState::word), TaskState::WORDS);
     check(
         &states,
         &expect![[r#"
-        {"kind":"unknown"}
-        {"kind":"held","holder":"pod-1","session":"000000000000000000000000000000ab","term":7}
-        {"kind":"reserved","holder":"pod-1"}
-        {"kind":"free","next":null}
-        {"kind":"waiting","for_ms":3000}
-        {"kind":"quarantined","since":"2026-11-21T03:00:00Z","tries":2,"error":"no disk","left_ms":9000}
-        {"kind":"closed"}
-        {"kind":"refused"}"#]],
+        {"kind":"running","holder":"pod-1","session":"000000000000000000000000000000ab","term":7}
+        {"kind":"failing","holder":"pod-1","session":"000000000000000000000000000000ab","term":7,"times":2,"of":5,"error":"no disk"}
+        {"kind":"resting","since":"2026-11-21T03:00:00Z","tries":2,"by":["pod-1"],"error":"no disk","left_ms":9000}
+        {"kind":"waiting_for_room","for_ms":3000}
+        {"kind":"moving","from":null,"to":"pod-1"}
+        {"kind":"done"}
+        {"kind":"unreadable"}
+        {"kind":"unknown"}"#]],
     );
     let phases = [
         Phase::Running,
-        Phase::Resting,
-        Phase::Failed { times: 1, error: "no disk".to_owned() },
-        Phase::Leaving,
+        Phase::Idle,
+        Phase::Failing { times: 1, of: 5, error: "no disk".to_owned() },
+        Phase::Moving,
     ];
     check(
         &phases,
         &expect![[r#"
         {"kind":"running"}
-        {"kind":"resting"}
-        {"kind":"failed","times":1,"error":"no disk"}
-        {"kind":"leaving"}"#]],
+        {"kind":"idle"}
+        {"kind":"failing","times":1,"of":5,"error":"no disk"}
+        {"kind":"moving"}"#]],
     );
     let key = |name: &str| name.parse().unwrap();
     let member = Member {
@@ -336,7 +350,7 @@ fn a_spread_has_members_tasks_and_phases() {
     let status = SpreadStatus {
         spread: "topics".parse().unwrap(),
         members: vec![member],
-        tasks: [(key("orders"), states[1].clone()), (key("prices"), states[3].clone())].into(),
+        tasks: [(key("orders"), states[0].clone()), (key("prices"), states[4].clone())].into(),
         here: BTreeMap::from([(key("orders"), Phase::Running)]),
         planned: true,
         held_back: Some(HeldBack { deaths: 2, remaining: SECOND * 30 }),
@@ -344,13 +358,13 @@ fn a_spread_has_members_tasks_and_phases() {
     check(
         [status],
         &expect![[
-            r#"{"spread":"topics","members":[{"session":"000000000000000000000000000000ab","holder":"pod-1","host":"node-3","pid":17,"share":{"spread":"topics","cap":20,"weight":1,"draining":false,"paused":false,"reserved_ms":0,"digest":"ffffffffffffffff"},"tasks":1,"failing":false,"target":1}],"tasks":{"orders":{"kind":"held","holder":"pod-1","session":"000000000000000000000000000000ab","term":7},"prices":{"kind":"free","next":null}},"here":{"orders":{"kind":"running"}},"planned":true,"held_back":{"deaths":2,"remaining_ms":30000}}"#
+            r#"{"spread":"topics","members":[{"session":"000000000000000000000000000000ab","holder":"pod-1","host":"node-3","pid":17,"share":{"spread":"topics","cap":20,"weight":1,"draining":false,"paused":false,"reserved_ms":0,"digest":"ffffffffffffffff"},"tasks":1,"failing":false,"target":1}],"tasks":{"orders":{"kind":"running","holder":"pod-1","session":"000000000000000000000000000000ab","term":7},"prices":{"kind":"moving","from":null,"to":"pod-1"}},"here":{"orders":{"kind":"running"}},"planned":true,"held_back":{"deaths":2,"remaining_ms":30000}}"#
         ]],
     );
-    let says = vec!["pod-1 has it, under term 7".to_owned()];
+    let says = vec!["running on pod-1, under term 7".to_owned()];
     check(
         [Explanation { key: key("orders"), says }],
-        &expect![[r#"{"key":"orders","sentences":["pod-1 has it, under term 7"]}"#]],
+        &expect![[r#"{"key":"orders","sentences":["running on pod-1, under term 7"]}"#]],
     );
 }
 

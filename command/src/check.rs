@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tenure::{
-    model::{Key, Kind, LockId, ScheduleId, ScheduleName, SessionRecord},
+    model::{Key, Kind, LockId, ScheduleId, ScheduleName},
     picture::Life,
     store::{LockSeen, ScheduleSeen},
 };
@@ -20,9 +20,11 @@ const FAILURES: u32 = 3;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 All schedules of the namespace are checked, unless some are named; beside --leader and --instances, only if
---overdue or --failures says by what.
+--overdue or --failures says by what. Where all schedules or the instances are checked, so is whether an instance
+fails in a spread.
 The line begins with OK (exit code 0), WARNING (1), CRITICAL (2), or UNKNOWN (3) if the check could not be made.
-WARNING: a schedule is paused, was never run, or failed in its last runs.
+WARNING: a schedule is paused, was never run, or failed in its last runs; an instance gave up tasks that run well
+elsewhere.
 CRITICAL: nobody leads, or the leader looks dead; a schedule is overdue, failed too often in a row, or is
 unknown; too few instances are alive; a record cannot be used.")]
 pub(crate) struct Check {
@@ -198,11 +200,13 @@ impl Judged {
     }
 
     async fn instances(&mut self, look: &Look, wanted: &Wanted) -> Result<(), Failure> {
+        if wanted.limits.instances.is_none() && wanted.schedules.is_some() {
+            return Ok(());
+        }
+        let instances = look.all_instances().await?.0.items;
+        self.findings.extend(instances.iter().filter_map(judge::failing));
         let Some(least) = wanted.limits.instances else { return Ok(()) };
-        let sessions = look.all_sessions().await?.items;
-        let now = look.now_beside(&sessions);
-        let is_well = |session: &&SessionRecord| Life::of(session, now) == Life::Alive;
-        let alive = sessions.iter().filter(is_well).count();
+        let alive = instances.iter().filter(|one| one.life == Life::Alive).count();
         if alive < least {
             self.findings.push(Finding::few_instances(alive, least));
         } else {

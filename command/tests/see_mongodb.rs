@@ -59,7 +59,7 @@ async fn the_listings_are_the_same_on_a_server() {
     assert_eq!((&first["held"]["locks"], &first["held"]["schedules"]), (&1.into(), &1.into()));
     let spread = world.json(&["spreads", "topics"]);
     let tasks = spread["tasks"].as_array().unwrap();
-    assert_eq!(item(tasks, "/key", "resting")["state"]["kind"], "quarantined");
+    assert_eq!(item(tasks, "/key", "resting")["state"]["kind"], "resting");
     assert_eq!(spread["orphans"], serde_json::json!(["lost"]));
     assert_eq!(listing(&world.json(&["spreads"])).len(), 2, "and that of the schedules");
     assert_eq!(world.json(&["history", "job"])["items"][0]["finish"]["outcome"], "failed");

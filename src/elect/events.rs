@@ -90,23 +90,23 @@ pub enum Event {
         #[serde(rename = "by_ms", serialize_with = "crate::model::serial::ms")]
         by: Duration,
     },
-    /// No instance of a spread has capacity for a task.
+    /// No instance of a spread has room for a task.
     Waiting {
         /// Lock of the task.
         lock: LockId,
     },
-    /// A task failed too often in a row here: it is released, rests, and is then retried, on another instance
-    /// if possible.
-    Quarantined {
+    /// A task failed too often in a row here, or its last holders died: it is released, rests, and is then retried, on
+    /// another instance if possible.
+    Resting {
         /// Lock of the task.
         lock: LockId,
         /// Term under which the lock is held.
         term: Term,
-        /// First failure of the row, by the store's clock.
+        /// First failure or death of the row, by the store's clock.
         since: StoreTime,
-        /// Number of instances that gave it up since then, one after the other.
+        /// Number of times it was given up since then, or of holders that died.
         tries: u32,
-        /// Last error of the task.
+        /// Last error of the task, or what is known of the deaths.
         error: String,
         /// Time until it is retried.
         #[serde(rename = "rest_ms", serialize_with = "crate::model::serial::ms")]
@@ -192,7 +192,7 @@ impl Event {
             | Self::NewLeader { lock, .. }
             | Self::Overran { lock, .. }
             | Self::Waiting { lock }
-            | Self::Quarantined { lock, .. }
+            | Self::Resting { lock, .. }
             | Self::Ran { lock, .. }
             | Self::NotRun { lock, .. }
             | Self::Retimed { lock, .. }

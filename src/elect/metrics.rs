@@ -23,14 +23,10 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "tenure_spread_waiting",
         Unit::Count,
-        "tasks that no instance has capacity for; every member counts the same",
+        "tasks that wait for room, as no instance has any; every member counts the same",
     ),
     ("tenure_spread_members", Unit::Count, "members that this instance plans with"),
-    (
-        "tenure_spread_quarantined",
-        Unit::Count,
-        "tasks in quarantine because they failed too often, on any instance",
-    ),
+    ("tenure_spread_resting", Unit::Count, "tasks that rest because they failed too often, on any instance"),
     (
         "tenure_schedule_overdue_seconds",
         Unit::Seconds,

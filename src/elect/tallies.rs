@@ -19,7 +19,7 @@ use crate::{
 
 /// Number of tasks that a line names.
 const NAMED: usize = 3;
-/// Time for which a task has to lack capacity before it is logged: the next member that joins may have some.
+/// Time for which a task has to lack room before it is logged: the next member that joins may have some.
 const NO_ROOM_FOR: Duration = Duration::from_secs(10);
 /// Shortest interval between two such lines, for a number that keeps changing.
 const NO_ROOM_AGAIN: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ pub(crate) enum Note {
     Released,
     Lost,
     Failed,
-    Quarantined,
+    Resting,
 }
 
 /// Events of one kind, of tasks of one spread.
@@ -77,7 +77,7 @@ fn listed(texts: &BTreeSet<String>) -> String {
     list
 }
 
-/// Tasks of a spread that no instance has capacity for.
+/// Tasks of a spread that no instance has room for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct NoRoom {
     waiting: Option<Waiting>,
@@ -92,7 +92,7 @@ struct Waiting {
     names: BTreeSet<String>,
 }
 
-/// Line to be logged about capacity.
+/// Line to be logged about room.
 #[derive(Debug, PartialEq, Eq)]
 enum Room {
     None { count: usize, names: String },
@@ -147,7 +147,7 @@ impl Tallies {
         true
     }
 
-    /// Sets the tasks that no instance has capacity for, and since when the first of them waits; called on
+    /// Sets the tasks that no instance has room for, and since when the first of them waits; called on
     /// the instance that logs it.
     pub(crate) fn no_room<'a>(
         &self,
@@ -208,10 +208,10 @@ impl Engine {
                 Note::Failed => {
                     words::warn!(spread, %namespace, %holder, count, tasks, error = details, "tasks failed");
                 }
-                Note::Quarantined => {
+                Note::Resting => {
                     words::warn!(
                         spread, %namespace, %holder, count, tasks, error = details,
-                        "tasks failed too often: quarantined, retrying later"
+                        "tasks failed too often: resting, retrying later"
                     );
                 }
             }
@@ -220,10 +220,10 @@ impl Engine {
             let spread = spread.as_str();
             match room {
                 Room::None { count, names } => {
-                    words::warn!(spread, %namespace, count, tasks = names, "no instance has capacity for these tasks");
+                    words::warn!(spread, %namespace, count, tasks = names, "no instance has room for these tasks");
                 }
                 Room::Enough => {
-                    words::info!(spread, %namespace, "there is capacity for all tasks again");
+                    words::info!(spread, %namespace, "there is room for all tasks again");
                 }
             }
         }

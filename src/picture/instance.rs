@@ -5,7 +5,10 @@ use std::{cmp::Ordering, collections::BTreeMap};
 use serde::Serialize;
 
 use super::Life;
-use crate::model::{Kind, LockRecord, SessionId, SessionRecord, Share, StoreTime};
+use crate::{
+    model::{Kind, LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime},
+    spread::failing_members,
+};
 
 /// An instance, how it looks, and what it holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -20,6 +23,8 @@ pub struct Instance {
     pub looks_dead: bool,
     /// What it holds, of what was looked at.
     pub held: Held,
+    /// Spreads of which it gave up tasks that run well elsewhere.
+    pub failing: Vec<SpreadName>,
 }
 
 /// Numbers of what a session holds.
@@ -44,9 +49,9 @@ impl Held {
 impl Instance {
     /// An instance as its record tells, with what it was found to hold.
     #[must_use]
-    pub fn of(record: SessionRecord, held: Held, now: StoreTime) -> Self {
+    pub fn of(record: SessionRecord, held: Held, failing: Vec<SpreadName>, now: StoreTime) -> Self {
         let life = Life::of(&record, now);
-        Self { record, life, looks_dead: life.looks_dead(), held }
+        Self { record, life, looks_dead: life.looks_dead(), held, failing }
     }
 
     /// The order of a list: by name, then by age.
@@ -69,6 +74,7 @@ impl Instance {
     pub fn word(&self) -> &'static str {
         match self.life {
             Life::Alive if self.is_stalled() => "stalled",
+            Life::Alive if !self.failing.is_empty() => "failing",
             Life::Alive if self.is_draining() => "draining",
             Life::Alive if self.is_paused() => "paused",
             life => life.as_str(),
@@ -98,6 +104,27 @@ fn all_of(shares: &[Share], is_so: impl Fn(&Share) -> bool) -> bool {
     !shares.is_empty() && shares.iter().all(is_so)
 }
 
+/// The spreads in which each session fails.
+pub(super) fn failing<'a>(
+    sessions: &[SessionRecord],
+    locks: impl IntoIterator<Item = &'a LockRecord>,
+    now: StoreTime,
+) -> BTreeMap<SessionId, Vec<SpreadName>> {
+    let mut spreads: BTreeMap<SpreadName, Vec<&LockRecord>> = BTreeMap::new();
+    for record in locks {
+        if let Some(spread) = record.id.kind.spread() {
+            spreads.entry(spread).or_default().push(record);
+        }
+    }
+    let mut failing: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (spread, locks) in spreads {
+        for session in failing_members(&spread, sessions, &locks, now) {
+            failing.entry(session).or_default().push(spread.clone());
+        }
+    }
+    failing
+}
+
 /// Counts what each session holds of these.
 pub(super) fn count<'a>(held: impl IntoIterator<Item = &'a LockRecord>) -> BTreeMap<SessionId, Held> {
     let mut counts: BTreeMap<SessionId, Held> = BTreeMap::new();
@@ -111,4 +138,50 @@ pub(super) fn count<'a>(held: impl IntoIterator<Item = &'a LockRecord>) -> BTree
         }
     }
     counts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        logic::failing::Row,
+        model::{About, Candidate, Ended, Holding, LockId, Nonce, Past, Term, Ticket},
+    };
+
+    fn at(seconds: i64) -> StoreTime {
+        StoreTime::from_millis(1_763_784_813_000 + seconds * 1000)
+    }
+
+    #[test]
+    fn an_instance_is_failing_in_the_spreads_whose_tasks_run_well_where_it_does_not_have_them() {
+        let (spread, other): (SpreadName, SpreadName) = ("mail".parse().unwrap(), "rest".parse().unwrap());
+        let sessions: Vec<_> = (1..3)
+            .map(|number| {
+                let about = About::new("n".parse().unwrap(), format!("pod-{number}").parse().unwrap());
+                let (id, ttl) = (SessionId::from_u128(number), Duration::from_secs(30));
+                let opened = SessionRecord::opened(id, about, Nonce::new(1), ttl, at(0));
+                let shares = [&spread, &other].map(|spread| Share::new(spread.clone())).to_vec();
+                SessionRecord { shares, ..opened }
+            })
+            .collect();
+        // The first one gave up three tasks, which the second one has had since then.
+        let (one, two) = (&sessions[0], &sessions[1]);
+        let row = Row::begun(at(5), &one.about.holder, "no such file".to_owned());
+        let past = Past::new(one.about.holder.clone(), Term::new(7), at(5), at(10), Ended::Released);
+        let past = Past { note: Some(row.note()), ..past };
+        let lock = |key: usize| {
+            let kind = Kind::of_tasks(if key < 3 { &spread } else { &other });
+            let id = LockId { namespace: "n".parse().unwrap(), kind, key: key.to_string().parse().unwrap() };
+            let by = Candidate::new(two.id, Ticket::new(1), two.ttl, two.about.holder.clone());
+            let record = LockRecord::new(id, Term::new(8));
+            LockRecord { past: vec![past.clone()], holding: Some(Holding::new(by, at(11))), ..record }
+        };
+        let locks: Vec<_> = (0..5).map(lock).collect();
+        assert_eq!(failing(&sessions, &locks, at(70)), BTreeMap::new(), "not a minute");
+        assert_eq!(failing(&sessions, &locks, at(71)), BTreeMap::from([(one.id, vec![spread.clone()])]));
+        let word = |failing| Instance::of(one.clone(), Held::default(), failing, at(1)).word();
+        assert_eq!((word(vec![spread]), word(Vec::new())), ("failing", "alive"));
+    }
 }

@@ -23,12 +23,15 @@ pub struct SpreadSummary {
     pub silent: usize,
     /// Members that give their tasks away.
     pub draining: usize,
+    /// Members that gave up tasks which run well elsewhere.
+    pub failing: usize,
     /// Tasks that were ever taken.
     pub tasks: usize,
     /// Those that somebody has.
     pub held: usize,
     /// Those that rest after failures.
-    pub quarantined: usize,
+    #[serde(rename = "quarantined")]
+    pub resting: usize,
     /// Those that nobody has who is alive.
     pub orphans: usize,
 }
@@ -81,19 +84,8 @@ pub struct Task {
 impl Task {
     /// How it is, in a word.
     #[must_use]
-    pub fn word(&self) -> &'static str {
-        match &self.state {
-            TaskState::Held { .. } if self.looks_dead => "holder looks dead",
-            TaskState::Held { .. } => "held",
-            TaskState::Reserved { .. } => "reserved",
-            TaskState::Free { .. } => "free",
-            TaskState::Waiting { since } if since.is_zero() => "waiting",
-            TaskState::Waiting { .. } => "waiting for room",
-            TaskState::Quarantined { .. } => "quarantined",
-            TaskState::Closed => "closed",
-            TaskState::Refused => "unreadable",
-            TaskState::Unknown => "unknown",
-        }
+    pub const fn word(&self) -> &'static str {
+        if self.looks_dead { "holder looks dead" } else { self.state.word() }
     }
 }
 
@@ -161,7 +153,8 @@ impl SpreadSummary {
             draining: status.members.iter().filter(|member| member.share.draining).count(),
             tasks: status.tasks.len(),
             held: status.held(),
-            quarantined: status.quarantined().count(),
+            failing: status.members.iter().filter(|member| member.failing).count(),
+            resting: status.resting().count(),
             orphans: orphans(&status, &silent).len(),
             spread: status.spread,
         }
@@ -181,7 +174,7 @@ impl Task {
         let seen = LockSeen::Found(record.clone());
         let why = Explanation::of_records(status, sessions, key.clone(), &seen, now);
         Some(Self {
-            looks_dead: matches!(&state, TaskState::Held { session, .. } if silent.contains(session)),
+            looks_dead: state.holder().is_some_and(|(_, session)| silent.contains(&session)),
             since: record.holding.as_ref().map(|held| held.acquired_at),
             last: record.past.first().cloned(),
             why: why.sentences().to_vec(),
@@ -200,9 +193,8 @@ fn silent(sessions: &[SessionRecord], now: StoreTime) -> BTreeSet<SessionId> {
 /// Tasks that nobody has, and those whose holders look dead. What is kept closed is not among them.
 fn orphans(status: &SpreadStatus, silent: &BTreeSet<SessionId>) -> Vec<Key> {
     let is_orphan = |state: &TaskState| match state {
-        TaskState::Free { .. } => true,
-        TaskState::Held { session, .. } => silent.contains(session),
-        _ => false,
+        TaskState::Moving { from: None, .. } | TaskState::WaitingForRoom { .. } => true,
+        _ => state.holder().is_some_and(|(_, session)| silent.contains(&session)),
     };
     status.tasks.iter().filter(|(_, state)| is_orphan(state)).map(|(key, _)| key.clone()).collect()
 }

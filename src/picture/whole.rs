@@ -273,7 +273,7 @@ impl Picture {
     /// Instances that have not ended, by their names, and behind them those that ended within the last hour.
     #[must_use]
     pub fn instances(&self) -> Vec<Instance> {
-        let held = instance::count(self.records_of_locks());
+        let (held, mut failing) = (instance::count(self.records_of_locks()), self.failing());
         let since = self.now.minus(HOUR);
         let is_told = |record: &&SessionRecord| record.death.as_ref().is_none_or(|death| death.at > since);
         let mut instances: Vec<_> = self
@@ -282,7 +282,8 @@ impl Picture {
             .filter(is_told)
             .map(|record| {
                 let held: Held = held.get(&record.id).copied().unwrap_or_default();
-                Instance::of(record.clone(), held, self.now)
+                let failing = failing.remove(&record.id).unwrap_or_default();
+                Instance::of(record.clone(), held, failing, self.now)
             })
             .collect();
         instances.sort_by(|a, b| {
@@ -296,7 +297,13 @@ impl Picture {
     pub fn instance(&self, session: SessionId) -> Option<Instance> {
         let record = self.sessions.get(&session)?;
         let held = instance::count(self.records_of_locks()).remove(&session).unwrap_or_default();
-        Some(Instance::of(record.clone(), held, self.now))
+        let failing = self.failing().remove(&session).unwrap_or_default();
+        Some(Instance::of(record.clone(), held, failing, self.now))
+    }
+
+    fn failing(&self) -> BTreeMap<SessionId, Vec<SpreadName>> {
+        let sessions: Vec<_> = self.sessions.values().cloned().collect();
+        instance::failing(&sessions, self.records_of_locks(), self.now)
     }
 
     /// The spreads that somebody takes part in, or that have tasks; among them that of the schedules.

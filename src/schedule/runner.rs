@@ -225,7 +225,7 @@ async fn join(runner: Weak<ScheduleRunner>, elect: Elect, stop: CancellationToke
             let Some(runner) = runner.upgrade() else { return };
             let mut registry = runner.registry();
             let tasks = registry.specs.keys().cloned();
-            // What fails is the job's business, and its schedule's: no driver is quarantined.
+            // What fails is the job's business, and its schedule's: no driver rests.
             let mut builder = elect.spread(schedules()).tasks(tasks).tries(u32::MAX);
             let share = elect.engine().schedule_inbox.share();
             if let Some(cap) = share.cap {

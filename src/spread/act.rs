@@ -274,7 +274,7 @@ impl SpreadActor {
                     state.view.freed(key, now);
                 }
                 // All are to read what the record says of it.
-                TaskEnd::Quarantined | TaskEnd::Revoked | TaskEnd::Done | TaskEnd::Over => {
+                TaskEnd::Resting | TaskEnd::Revoked | TaskEnd::Done | TaskEnd::Over => {
                     state.view.forget_place(key, now);
                 }
             }

@@ -78,8 +78,8 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
 
     /// Follows what happens to its tasks here from now on: gained ([`Acquired`](crate::Event::Acquired)), given away
     /// or done ([`Released`](crate::Event::Released)), [lost](crate::Event::Lost),
-    /// [waiting](crate::Event::Waiting) as no instance has room, [in quarantine](crate::Event::Quarantined) after too
-    /// many failures.
+    /// [waiting](crate::Event::Waiting) as no instance has room, [resting](crate::Event::Resting) after too many
+    /// failures.
     #[must_use]
     pub fn events(&self) -> EventStream {
         self.elect.engine().events.listen(EventFilter::Kind(Kind::of_tasks(&self.shared.spread)))
@@ -164,7 +164,7 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         self.registry.apply(Change::Replace(tasks.into_iter().collect()));
     }
 
-    /// Has a task tried again now that rests after [too many failures](crate::Event::Quarantined), by the instance that
+    /// Has a task tried again now that rests after [too many failures](crate::Event::Resting), by the instance that
     /// is to have it. Returns whether it rested. May be called in any instance.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use crate::{
 pub(super) fn joined(engine: &Engine, name: &SpreadName) {
     let [namespace, spread] = [namespace(engine), ("spread", name.as_str())];
     for metric in
-        ["tenure_spread_tasks", "tenure_spread_waiting", "tenure_spread_quarantined", "tenure_spread_members"]
+        ["tenure_spread_tasks", "tenure_spread_waiting", "tenure_spread_resting", "tenure_spread_members"]
     {
         set(metric, [namespace, spread], 0.0);
     }
@@ -25,7 +25,7 @@ pub(super) fn planned(engine: &Engine, spread: &SpreadName, state: &ActorState, 
     let [namespace, spread] = [namespace(engine), ("spread", spread.as_str())];
     set("tenure_spread_tasks", [namespace, spread], state.has().count() as f64);
     set("tenure_spread_waiting", [namespace, spread], state.waiting.len() as f64);
-    set("tenure_spread_quarantined", [namespace, spread], state.view.quarantined(now) as f64);
+    set("tenure_spread_resting", [namespace, spread], state.view.resting(now) as f64);
     set("tenure_spread_members", [namespace, spread], state.resolved.targets.len() as f64);
     count("tenure_spread_actions_total", [namespace, spread], orders as u64);
 }

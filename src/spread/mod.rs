@@ -37,6 +37,7 @@
 mod absorb;
 mod act;
 mod actor;
+mod explain;
 mod handle;
 mod metrics;
 mod move_permit;
@@ -45,6 +46,7 @@ mod reading;
 mod records;
 mod shared;
 mod source;
+mod state;
 mod view;
 mod worker;
 mod young;
@@ -60,10 +62,13 @@ use std::{
 
 use futures::{FutureExt, Stream};
 
+pub use explain::Explanation;
 pub use handle::Spread;
 pub(crate) use move_permit::{BusyGuard, MovePermit};
+pub(crate) use records::failing_members;
 pub use source::{Change, Task};
-pub use view::{Explanation, Member, SpreadStatus, TaskState};
+pub use state::TaskState;
+pub use view::{Member, SpreadStatus};
 pub use worker::Phase;
 pub(crate) use worker::Start;
 pub use young::HeldBack;

@@ -19,7 +19,7 @@ const PAGE: usize = 1000;
 const AT_ONCE: usize = 32;
 
 /// Returns whether a task is closed after too many failures.
-fn is_quarantined(engine: &Engine, record: &LockRecord) -> bool {
+fn is_resting(engine: &Engine, record: &LockRecord) -> bool {
     let left =
         |closed: crate::model::Closed| engine.store_now().map_or(closed.length, |now| closed.left(now));
     let is_closed = record.closed.is_some_and(|closed| !left(closed).is_zero());
@@ -28,7 +28,7 @@ fn is_quarantined(engine: &Engine, record: &LockRecord) -> bool {
 
 /// Opens a task now, if it rests after too many failures. Returns whether it did.
 pub(super) async fn one(engine: &Arc<Engine>, record: LockRecord) -> Result<bool, Error> {
-    if !is_quarantined(engine, &record) {
+    if !is_resting(engine, &record) {
         return Ok(false);
     }
     let (by, why) = (engine.config.holder().clone(), Why::shortened(WHY));

@@ -144,6 +144,14 @@ impl ActorState {
         })
     }
 
+    /// Returns the phase of a task that this instance holds.
+    pub(super) fn phase(&self, key: &Key) -> Option<Phase> {
+        match self.mine.get(key)? {
+            TaskWork::Has(worker) => Some(worker.phase()),
+            TaskWork::Asks { .. } | TaskWork::Waits(_) => None,
+        }
+    }
+
     /// Learns from a session. Those tasks that a dead one had may be granted to a ticket that is in line already.
     pub(super) fn learn_of(&mut self, session: SessionId, sighting: &SessionSeen) {
         if let SessionSeen::Alive(record) | SessionSeen::Dead(record) = sighting {
@@ -186,7 +194,7 @@ impl ActorState {
             TaskWork::Asks { .. } => Mine::Asks,
             TaskWork::Waits(_) => Mine::Waits,
             TaskWork::Has(worker) => match worker.phase() {
-                Phase::Leaving => Mine::Gives,
+                Phase::Moving => Mine::Gives,
                 _ if worker.is_leaving() => Mine::Gives,
                 _ if self.stays.get(key).is_some_and(|until| now < *until) => Mine::Keeps,
                 _ => Mine::Has,

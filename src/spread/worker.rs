@@ -90,17 +90,19 @@ pub(super) enum WorkerCommand {
 pub enum Phase {
     /// Running.
     Running,
-    /// Resting after its job returned, before it is run again.
-    Resting,
-    /// Failed, and to be tried again.
-    Failed {
+    /// Its job has returned, and is run again after a while.
+    Idle,
+    /// Its job has failed, and is to be tried again.
+    Failing {
         /// Failures in a row.
         times: u32,
+        /// After so many it is given up.
+        of: u32,
         /// Last error.
         error: String,
     },
     /// On its way to another instance.
-    Leaving,
+    Moving,
 }
 
 /// End of a worker's time with a task.
@@ -109,7 +111,7 @@ pub(super) enum TaskEnd {
     /// Given away, to that session if any.
     Given(Option<SessionId>),
     /// Given up after too many failures: the task rests, and then another instance is to try.
-    Quarantined,
+    Resting,
     /// Done for good.
     Done,
     /// Revoked by an operator.
@@ -350,7 +352,7 @@ impl Worker {
                 history.mark_well();
                 return match self.rules.done {
                     Done::Again(rest) => {
-                        self.set_phase(Phase::Resting);
+                        self.set_phase(Phase::Idle);
                         NextRun::Again(rest.unwrap_or(self.engine.times.interval))
                     }
                     Done::ForGood => {
@@ -367,16 +369,17 @@ impl Worker {
         let (lock, term, failures) = (self.lease.lock(), self.lease.term(), history.failures);
         self.engine.tallies.note(lock, Note::Failed, Some(error.clone()));
         words::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, failures, "a task failed");
-        self.set_phase(Phase::Failed { times: failures, error: error.clone() });
-        if failures < self.rules.tries && !(self.rules.gives_up_on)(&error) {
+        let of = if (self.rules.gives_up_on)(&error) { failures } else { self.rules.tries };
+        self.set_phase(Phase::Failing { times: failures, of, error: error.clone() });
+        if failures < of {
             return NextRun::Again(history.rests.next(self.engine.entropy.roll()));
         }
-        NextRun::End(self.quarantine(error, history).await)
+        NextRun::End(self.give_up(error, history).await)
     }
 
     /// Gives the task up, so that it rests and another instance tries. The row of its failures goes on over all
     /// instances that have it, one after the other.
-    async fn quarantine(&mut self, error: String, history: &RunHistory) -> Exit {
+    async fn give_up(&mut self, error: String, history: &RunHistory) -> Exit {
         let found = if history.worked { None } else { self.earlier_failures(history.rests.longest()).await };
         if self.lease.is_cancelled() {
             return self.exit_on_cancel();
@@ -418,10 +421,10 @@ impl Worker {
     fn exit_to_rest(&self, note: Why, since: StoreTime, tries: u32, error: String, rest: Duration) -> Exit {
         let handback = Handback { note: Some(note), closed_for: rest, ..Handback::default() };
         let (lock, term) = (self.lease.lock().clone(), self.lease.term());
-        self.engine.tallies.note(&lock, Note::Quarantined, Some(error.clone()));
-        words::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, %since, tries, ?rest, "quarantined a task");
-        self.engine.events.send(Event::Quarantined { lock, term, since, tries, error, rest });
-        (TaskEnd::Quarantined, handback)
+        self.engine.tallies.note(&lock, Note::Resting, Some(error.clone()));
+        words::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, %since, tries, ?rest, "a task rests");
+        self.engine.events.send(Event::Resting { lock, term, since, tries, error, rest });
+        (TaskEnd::Resting, handback)
     }
 
     /// Returns whether a member with room is left that did not give the task up in this row.
@@ -541,7 +544,7 @@ impl Worker {
         }
         self.postponed.end(&self.move_permit);
         self.successor = successor;
-        self.set_phase(Phase::Leaving);
+        self.set_phase(Phase::Moving);
         self.lease.give_up(&Loss::Moved);
     }
 

@@ -80,5 +80,5 @@ pub(super) async fn run(operator: &Operator<'_>, put_back: &PutBack) -> Result<u
 }
 
 fn rests(record: &LockRecord) -> bool {
-    matches!(TaskState::of_record(record, None, times::now()), TaskState::Quarantined { .. })
+    matches!(TaskState::of_record(record, None, times::now()), TaskState::Resting { .. })
 }

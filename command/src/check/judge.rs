@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tenure::{
     model::{Key, ScheduleName, StoreTime},
-    picture::{Life, Schedule},
+    picture::{Instance, Life, Schedule},
     store::Refusal,
 };
 
@@ -151,6 +151,14 @@ pub(super) fn schedule(look: &Schedule, limits: Limits, now: StoreTime) -> Vec<F
         findings.push(finding(state, "failures", format!("{times}{}", error.unwrap_or_default())));
     }
     findings
+}
+
+/// Judges whether an instance fails in its spreads.
+pub(super) fn failing(one: &Instance) -> Option<Finding> {
+    let spreads = one.failing.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let holder = one.record.about.holder.as_str();
+    let says = format!("{holder} is failing: tasks of {spreads} that it gave up run well elsewhere");
+    (!one.failing.is_empty()).then(|| Finding::new(State::Warning, "failing", Some(holder), &says))
 }
 
 /// Who leads.

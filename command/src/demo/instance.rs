@@ -142,7 +142,7 @@ fn late(elect: &Elect) -> Duration {
 fn heard(event: &Event) {
     match event {
         Event::SessionLost { loss, .. } => say(&Said::Lost { why: loss.to_string() }),
-        Event::Quarantined { lock, .. } => {
+        Event::Resting { lock, .. } => {
             if let Some(task) = number(lock.key.as_str()) {
                 say(&Said::Rests { task });
             }

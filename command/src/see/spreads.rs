@@ -66,17 +66,21 @@ async fn list(common: &Common, look: &Look) -> Result<u8, Failure> {
                 found.notes()
             );
         }
-        let mut table = Table::new(["SPREAD", "MEMBERS", "TASKS", "HELD", "QUARANTINED", "ORPHANS", "NOTE"]);
+        let mut table = Table::new(["SPREAD", "MEMBERS", "TASKS", "HELD", "RESTING", "ORPHANS", "NOTE"]);
         for item in &found.items {
             let count = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}"));
-            let notes = [count(item.silent, "look dead"), count(item.draining, "draining")];
+            let notes = [
+                count(item.silent, "look dead"),
+                count(item.failing, "failing"),
+                count(item.draining, "draining"),
+            ];
             let notes = notes.into_iter().flatten().collect::<Vec<_>>().join(", ");
             table.row([
                 item.spread.to_string(),
                 item.members.to_string(),
                 item.tasks.to_string(),
                 item.held.to_string(),
-                item.quarantined.to_string(),
+                item.resting.to_string(),
                 item.orphans.to_string(),
                 if notes.is_empty() { "-".to_owned() } else { notes },
             ]);
@@ -151,7 +155,7 @@ fn text(shown: &Shown, now: StoreTime, look: &Look) -> String {
             table.row([
                 member.holder.to_string(),
                 format!("{}:{}", member.host, member.pid),
-                life.as_str().to_owned(),
+                if member.failing { "failing" } else { life.as_str() }.to_owned(),
                 member.tasks.to_string(),
                 if terms.is_empty() { "-".to_owned() } else { terms },
             ]);
@@ -172,33 +176,23 @@ fn text(shown: &Shown, now: StoreTime, look: &Look) -> String {
 
 /// A task's state, its holder, and what else there is to say.
 fn told(task: &Task, now: StoreTime) -> (String, String, String) {
-    let none = || "-".to_owned();
-    match &task.state {
-        TaskState::Held { holder, session, .. } => {
-            let holder = holder.as_ref().map_or_else(|| session.to_string(), ToString::to_string);
-            (
-                "held".to_owned(),
-                holder,
-                if task.looks_dead { "its holder looks dead".to_owned() } else { reason(task, 1) },
-            )
-        }
-        TaskState::Reserved { holder } => {
-            ("reserved".to_owned(), holder.to_string(), "its holder is restarting".to_owned())
-        }
-        TaskState::Quarantined { since, tries, error, until } => (
-            "quarantined".to_owned(),
-            none(),
-            format!(
-                "for another {}, until {}; failing for {}, given up {tries}x: {error}",
-                times::length(*until),
-                times::local(now.plus(*until)),
-                times::length(now.since(*since)),
-            ),
+    let holder = task.state.holder().map_or_else(
+        || "-".to_owned(),
+        |(holder, session)| holder.map_or_else(|| session.to_string(), ToString::to_string),
+    );
+    let note = match &task.state {
+        _ if task.looks_dead => "its holder looks dead".to_owned(),
+        TaskState::Running { .. } => reason(task, 1),
+        TaskState::Resting { since, tries, error, until, .. } => format!(
+            "for another {}, until {}; failing for {}, given up {tries}x: {error}",
+            times::length(*until),
+            times::local(now.plus(*until)),
+            times::length(now.since(*since)),
         ),
-        TaskState::Closed => ("closed".to_owned(), none(), last(task)),
-        TaskState::Free { .. } => ("free".to_owned(), none(), last(task)),
-        _ => ("unknown".to_owned(), none(), none()),
-    }
+        TaskState::Moving { from: None, .. } | TaskState::Done => last(task),
+        _ => reason(task, 0),
+    };
+    (task.state.word().to_owned(), holder, note)
 }
 
 /// Who had it last, or else why nobody has it.
@@ -210,7 +204,7 @@ fn last(task: &Task) -> String {
     }
 }
 
-/// That sentence of those that say why it is where it is: of what is held, the first one names the holder.
+/// That sentence of those that say why it is where it is: the first one is the conclusion.
 fn reason(task: &Task, at: usize) -> String {
     task.why.get(at).cloned().unwrap_or_else(|| "-".to_owned())
 }

@@ -178,7 +178,7 @@ async fn a_task_that_killed_its_processes_says_so_and_runs_again_once_it_is_mend
     fleet.kills("task-007", SECOND);
     fleet.ran(1800, Some("task-007")).await;
     let spread = fleet.any().unwrap();
-    spread.until(|status| status.quarantined().any(|key| key.as_str() == "task-007")).await;
+    spread.until(|status| status.resting().any(|key| key.as_str() == "task-007")).await;
     let why = spread.explain("task-007").await.unwrap().to_string();
     assert!(why.contains(" holders died while they had it, since "), "{why}");
     fleet.killers.lock().unwrap().clear();

@@ -14,7 +14,7 @@ async fn a_spread_of_a_thousand_tasks_starts_and_loses_an_instance_in_a_few_line
     }
     team.settled(&players).await;
     tokio::time::sleep(SECOND * 20).await;
-    assert_eq!(log.with(&["has capacity for these"]), Vec::<String>::new(), "the others were only starting");
+    assert_eq!(log.with(&["has room for these"]), Vec::<String>::new(), "the others were only starting");
     let started = log.lines().len();
     assert!(started <= 25, "{started} lines to start: {:#?}", log.lines());
     assert!(!log.with(&["INFO", "acquired tasks", "spread=\"topics\"", "count=", "holder=pod-0"]).is_empty());
@@ -35,10 +35,10 @@ async fn a_spread_of_a_thousand_tasks_starts_and_loses_an_instance_in_a_few_line
     tokio::time::sleep(SECOND * 30).await;
     let closed = log.lines().len() - started - crashed;
     assert!(closed <= 10, "{closed} lines for one that leaves: {:#?}", &log.lines()[started + crashed..]);
-    let told = log.with(&["WARN", "no instance has capacity for these tasks"]);
+    let told = log.with(&["WARN", "no instance has room for these tasks"]);
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("count=500"), "{told:?}");
     let _another = team.join_as("pod-3", |spread| spread.cap(500)).await;
     tokio::time::sleep(SECOND * 30).await;
-    assert_eq!(log.with(&["there is capacity for all tasks again"]).len(), 1);
+    assert_eq!(log.with(&["there is room for all tasks again"]).len(), 1);
 }

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -103,16 +103,30 @@ async fn one_of_two_that_is_cut_off_again_and_again_makes_nothing_pause() {
     assert_eq!(notes(&team).await, [""; 0]);
 }
 
-/// A machine; set, all children fail on it.
+/// A machine; if it is broken, all children fail on it.
 #[derive(Clone, Default)]
-struct Machine(Arc<AtomicBool>);
+struct Machine {
+    is_broken: Arc<AtomicBool>,
+    failures: Arc<AtomicUsize>,
+}
+
+impl Machine {
+    fn breaks(&self, is_broken: bool) {
+        self.is_broken.store(is_broken, Ordering::Relaxed);
+    }
+
+    fn failures(&self) -> usize {
+        self.failures.load(Ordering::Relaxed)
+    }
+}
 
 /// An instance whose children fail if its machine is broken.
 async fn join(team: &Team, holder: &str, machine: &Machine) -> Player {
     let (elect, gate, counts) = team.elect(holder).await;
     let (job, machine) = (team.job(holder), machine.clone());
     let job = move |task: Task, lease: Lease| {
-        let is_broken = machine.0.load(Ordering::Relaxed);
+        let is_broken = machine.is_broken.load(Ordering::Relaxed);
+        machine.failures.fetch_add(usize::from(is_broken), Ordering::Relaxed);
         let run = (!is_broken).then(|| job(task, lease));
         async move {
             match run {
@@ -130,7 +144,7 @@ async fn what_fails_on_one_machine_runs_on_the_others_and_it_is_as_they_are_once
     for joins_later in [false, true] {
         let team = Team::new(30);
         let (well, bad) = (Machine::default(), Machine::default());
-        bad.0.store(true, Ordering::Relaxed);
+        bad.breaks(true);
         let mut pods = Vec::new();
         for name in ["pod-0", "pod-1"] {
             pods.push(join(&team, name, &well).await);
@@ -151,7 +165,7 @@ async fn what_fails_on_one_machine_runs_on_the_others_and_it_is_as_they_are_once
             least = least.min(team.registry.running());
         }
         let probes = team.registry.starts() - starts;
-        bad.0.store(false, Ordering::Relaxed);
+        bad.breaks(false);
         let mended = Instant::now();
         if joins_later {
             // The machine is mended, and its instance started anew.
@@ -170,6 +184,30 @@ async fn what_fails_on_one_machine_runs_on_the_others_and_it_is_as_they_are_once
         assert!(least == 29 && probes <= 16, "{least} {probes}");
         assert!(mended.elapsed() <= SECOND * 900, "{:?}", counts(&pods));
     }
+}
+
+/// Three are the fewest by which a member is failing: its probes must not wear them out.
+#[tokio::test(start_paused = true)]
+async fn a_bad_machine_with_three_tasks_gets_nothing_but_probes_as_long_as_it_is_bad() {
+    let team = Team::new(9);
+    let (well, bad) = (Machine::default(), Machine::default());
+    bad.breaks(true);
+    let mut pods = Vec::new();
+    for (name, machine) in [("pod-0", &well), ("pod-1", &well), ("pod-2", &bad)] {
+        pods.push(join(&team, name, machine).await);
+    }
+    until_all_run(&team, 9).await;
+    let before = bad.failures();
+    tokio::time::sleep(SECOND * 6 * 3600).await;
+    let probes = bad.failures() - before;
+    println!("a bad machine with three tasks of nine: {before} failures, then {probes} in 6 h");
+    assert!((30..=42).contains(&probes), "{before} {probes}");
+    bad.breaks(false);
+    let mended = Instant::now();
+    while counts(&pods) != [3, 3, 3] && mended.elapsed() < SECOND * 3600 {
+        tokio::time::sleep(SECOND).await;
+    }
+    assert!(mended.elapsed() <= SECOND * 900, "{:?}", counts(&pods));
 }
 
 #[tokio::test(start_paused = true)]

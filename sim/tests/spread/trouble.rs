@@ -33,7 +33,7 @@ async fn a_panic_is_a_failure() {
     };
     let spread = elect.spread(SPREAD).tasks(team.keys()).run(job).unwrap();
     let failed = |status: &tenure::spread::SpreadStatus| {
-        status.here.values().any(|phase| matches!(phase, Phase::Failed { error, .. } if error == "not yet"))
+        status.here.values().any(|phase| matches!(phase, Phase::Failing { error, .. } if error == "not yet"))
     };
     spread.until(|status| status.share().len() == 1).await;
     tokio::time::sleep(SECOND / 10).await;
@@ -75,7 +75,7 @@ async fn what_is_done_for_good_is_never_run_again_by_anybody() {
     for holder in ["a", "b"] {
         let (elect, _, _) = team.elect(holder).await;
         let spread = elect.spread(SPREAD).tasks(team.keys()).done_for_good().run(counted(&runs)).unwrap();
-        let closed = |state: &TaskState| *state == TaskState::Closed;
+        let closed = |state: &TaskState| *state == TaskState::Done;
         let is_done = |status: &tenure::spread::SpreadStatus| status.tasks.values().all(closed);
         tokio::time::timeout(SECOND * 30, spread.until(is_done)).await.unwrap();
         tokio::time::sleep(SECOND * 3600).await;

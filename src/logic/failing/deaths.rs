@@ -13,7 +13,7 @@ const WELL: Duration = Duration::from_secs(5 * 60);
 const REMEMBERED: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// The note of a task that pauses.
-pub(crate) const ITS_LAST: &str = "its last ";
+const ITS_LAST: &str = "its last ";
 const DIED: &str = " holders died while they had it, since ";
 
 /// Deaths of a task's holders in a row.

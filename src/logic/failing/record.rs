@@ -19,8 +19,8 @@ pub(super) const WELL: Duration = Duration::from_secs(60);
 pub(crate) struct Failures {
     /// Members that gave it up, the one first that did so longest ago.
     pub(crate) gave_up: Vec<GaveUp>,
-    /// The row of its failures, while it is closed because of them.
-    pub(crate) rests: Option<Resting>,
+    /// The row of failures or deaths that its last holder has left.
+    pub(crate) last: Option<Resting>,
     /// Its last holders, if one of them died.
     pub(crate) past: Vec<Past>,
 }
@@ -32,6 +32,8 @@ pub(crate) struct Resting {
     pub(crate) since: StoreTime,
     /// Number of these.
     pub(crate) tries: u32,
+    /// The last members that gave it up.
+    pub(crate) by: Vec<String>,
     /// What is said of the last one.
     pub(crate) error: String,
 }
@@ -39,11 +41,16 @@ pub(crate) struct Resting {
 impl Resting {
     /// Returns why a task rests, if its last holder has left it so.
     pub(crate) fn of(past: &[Past]) -> Option<Self> {
-        if let Some(Row { since, tries, error, .. }) = Row::latest(past) {
-            return Some(Self { since, tries, error });
+        if let Some(Row { since, tries, by, error }) = Row::latest(past) {
+            return Some(Self { since, tries, by, error });
         }
         let row = DeathRow::latest(past)?;
-        Some(Self { since: row.since, tries: row.deaths, error: row.seen() })
+        Some(Self { since: row.since, tries: row.deaths, by: Vec::new(), error: row.seen() })
+    }
+
+    /// Returns whether it still fails as far as is known, for a holder that has had it since then.
+    pub(crate) fn lasts(&self, taken: StoreTime, now: StoreTime) -> bool {
+        !self.by.is_empty() && now.since(taken) < WELL
     }
 }
 
@@ -75,10 +82,9 @@ impl GaveUp {
 impl Failures {
     /// Reads a record. Most say nothing of failures.
     pub(crate) fn of(record: &LockRecord) -> Self {
-        let is_closed = record.holding.is_none() && record.closed.is_some();
         Self {
             gave_up: gave_up(&record.past),
-            rests: Resting::of(&record.past).filter(|_| is_closed),
+            last: Resting::of(&record.past),
             past: if record.past.iter().any(says_of_deaths) { record.past.clone() } else { Vec::new() },
         }
     }

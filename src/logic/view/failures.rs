@@ -60,21 +60,19 @@ pub(crate) fn takes(share: &Share) -> bool {
 
 impl SpreadView {
     /// The store's time as it is then, about.
-    pub(super) fn store_time(&self, now: Moment) -> Option<StoreTime> {
+    pub(crate) fn store_time(&self, now: Moment) -> Option<StoreTime> {
         self.clock.map(|(store_time, at)| store_time.plus(now.since(at)))
     }
 
-    /// Why a task is closed, if that is because it failed too often.
-    pub(crate) fn quarantine(&self, key: &Key) -> Option<(&Resting, Moment)> {
-        let known = self.tasks.get(key)?;
-        let TaskPlace::Closed { until } = known.place else { return None };
-        Some((known.failures.as_ref()?.rests.as_ref()?, until))
+    /// Returns the failures or deaths that a task's last holder has left.
+    pub(crate) fn last_failures(&self, key: &Key) -> Option<&Resting> {
+        self.tasks.get(key)?.failures.as_ref()?.last.as_ref()
     }
 
-    /// Returns how many tasks are closed because they failed too often.
-    pub(crate) fn quarantined(&self, now: Moment) -> usize {
-        let is_so = |key: &Key| self.quarantine(key).is_some_and(|(_, until)| now < until);
-        self.tasks.keys().filter(|key| is_so(key)).count()
+    /// Returns how many tasks rest.
+    pub(crate) fn resting(&self, now: Moment) -> usize {
+        let is_closed = |place: &TaskPlace| matches!(place, TaskPlace::Closed { until } if now < *until);
+        self.failures().filter(|(_, place, failures)| is_closed(place) && failures.last.is_some()).count()
     }
 
     /// Returns its last holders, if one of them died.

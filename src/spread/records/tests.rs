@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use super::*;
-use crate::model::{
-    About, Candidate, Closed, Ended, Holder, LockId, Namespace, Nonce, Past, Term, Ticket, Why,
+use crate::{
+    model::{
+        About, Candidate, Closed, Death, Ended, Holder, Holding, Key, Kind, LockId, Namespace, Nonce, Past,
+        Term, Ticket, Why,
+    },
+    spread::Explanation,
 };
 
 const TTL: Duration = Duration::from_secs(30);
@@ -58,36 +62,42 @@ fn sentences(sessions: &[SessionRecord], locks: &[LockRecord], key: &str, now: S
 }
 
 #[test]
-fn a_task_is_held_free_reserved_at_rest_or_closed() {
+fn a_task_is_running_failing_moving_resting_or_done() {
     let alive = session(1, "pod-1", |share| share.reserved = TTL);
     let held = held_by("a", &alive);
     let state = |record: &LockRecord, session: Option<&SessionRecord>, now| {
         TaskState::of_record(record, session, at(now))
     };
-    assert!(matches!(state(&held, Some(&alive), 0), TaskState::Held { session, .. } if session == alive.id));
     assert!(
-        matches!(state(&held, None, 0), TaskState::Held { .. }),
+        matches!(state(&held, Some(&alive), 0), TaskState::Running { session, .. } if session == alive.id)
+    );
+    assert!(
+        matches!(state(&held, None, 0), TaskState::Running { .. }),
         "a session that is missing counts as alive"
     );
     let death = Death { at: at(5), by: "pod-1".parse().unwrap(), why: Death::own() };
     let closed = SessionRecord { death: Some(death.clone()), ..alive.clone() };
-    assert!(matches!(state(&held, Some(&closed), 6), TaskState::Reserved { .. }));
-    assert_eq!(state(&held, Some(&closed), 36), TaskState::Free { next: None });
+    assert!(matches!(state(&held, Some(&closed), 6), TaskState::Moving { from: Some(_), to: Some(_) }));
+    let free = TaskState::Moving { from: None, to: None };
+    assert_eq!(state(&held, Some(&closed), 36), free);
     let crashed = SessionRecord { death: Some(Death { why: Why::shortened("unbeaten"), ..death }), ..alive };
-    assert_eq!(state(&held, Some(&crashed), 6), TaskState::Free { next: None });
+    assert_eq!(state(&held, Some(&crashed), 6), free);
 
     let resting = LockRecord {
         closed: Some(Closed::for_length(at(10), TTL)),
         past: vec![past("pod-1", Some(failing_note()))],
         ..task("b")
     };
-    let TaskState::Quarantined { tries, error, until, .. } = state(&resting, None, 20) else {
+    let TaskState::Resting { tries, error, until, .. } = state(&resting, None, 20) else {
         panic!("it rests");
     };
     assert_eq!((tries, error.as_str(), until), (2, "no route", Duration::from_secs(20)));
-    assert_eq!(state(&resting, None, 41), TaskState::Free { next: None });
+    assert_eq!(state(&resting, None, 41), free);
+    let again = LockRecord { past: resting.past.clone(), ..held };
+    assert!(matches!(state(&again, None, 59), TaskState::Failing { times: 2, of: None, .. }));
+    assert!(matches!(state(&again, None, 60), TaskState::Running { .. }), "for a minute");
     let done = LockRecord { past: vec![past("pod-1", None)], ..resting };
-    assert_eq!(state(&done, None, 20), TaskState::Closed);
+    assert_eq!(state(&done, None, 20), TaskState::Done);
 }
 
 #[test]
@@ -112,13 +122,14 @@ fn what_is_held_is_explained_by_its_holder() {
     let sessions = [one];
     assert_eq!(
         sentences(&sessions, &locks, "a", at(1)),
-        ["pod-1 has it, under term 7", "pod-1 has 1 task and a cap of 3"]
+        ["running on pod-1, under term 7", "pod-1 has 1 task and a cap of 3"]
     );
     assert_eq!(
-        sentences(&sessions, &locks, "a", at(40))[1],
-        "pod-1 looks dead: its last beat is 40s old, and its ttl 30s; others take the task over when they have watched it for so long"
+        sentences(&sessions, &locks, "a", at(40))[0],
+        "pod-1 has it and looks dead: its last beat is 40s old, and its ttl 30s; others take the task over when they have watched it for so long"
     );
-    assert!(sentences(&[], &locks, "a", at(1))[1].starts_with("there is no readable record"));
+    let missing = sentences(&[], &locks, "a", at(1));
+    assert!(missing[0].contains("there is no readable record of its session"), "{missing:?}");
 }
 
 #[test]
@@ -131,7 +142,7 @@ fn what_nobody_has_is_explained_by_those_who_might() {
     assert_eq!(
         sentences(&sessions, &locks, "b", at(1)),
         [
-            "no instance has it",
+            "moving: no instance has it yet",
             "pod-1 has 1 task and a cap of 1",
             "pod-2 drains",
             "pod-3 has 0 tasks and room for more: it takes it if it knows it",
@@ -140,7 +151,6 @@ fn what_nobody_has_is_explained_by_those_who_might() {
     );
     let absent = sentences(&[], &[], "c", at(1));
     assert!(absent[0].starts_with("no instance has ever taken it"), "{absent:?}");
-    assert_eq!(absent[1], "no instance that is alive takes part in the spread");
 }
 
 #[test]
@@ -151,10 +161,39 @@ fn what_rests_is_explained_by_its_failures() {
         ..task("b")
     };
     let says = sentences(&[session(1, "pod-1", |_| ())], &[resting], "b", at(20));
-    assert_eq!(
-        says[0],
-        "it has been failing since 2025-11-22T04:13:33Z, was given up 2 times, and will be retried in 20.0s: no route"
-    );
+    assert_eq!(says[0], "resting until 04:14:13Z, given up 2 times by pod-2, pod-1: no route");
     assert_eq!(says[1], "other instances are preferred to pod-2, pod-1, where it failed or was revoked");
     assert!(says[2].starts_with("previously pod-1 had it under term 7, released (failing since"), "{says:?}");
+}
+
+#[test]
+fn what_waits_for_room_says_the_remedy_first() {
+    let session = |number, cap| session(number, &format!("pod-{number}"), |share| share.cap = cap);
+    let (one, two) = (session(1, 1), session(2, 1));
+    let paused =
+        SessionRecord { shares: vec![Share { paused: true, ..Share::new(topics()) }], ..session(3, 9) };
+    let freed = LockRecord { past: vec![past("pod-1", None)], ..task("c") };
+    let locks = [held_by("a", &one), held_by("b", &two), freed, task("d")];
+    let says = |sessions: &[&SessionRecord], key| {
+        let sessions: Vec<_> = sessions.iter().copied().cloned().collect();
+        sentences(&sessions, &locks, key, at(25))[0].clone()
+    };
+    assert_eq!(
+        says(&[&one, &two], "c"),
+        "waiting for room for 15s: all 2 instances are full: raise the cap or add one"
+    );
+    assert_eq!(says(&[&one], "d"), "waiting for room: the only instance is full: raise its cap or add one");
+    assert_eq!(
+        says(&[&one, &paused], "d"),
+        "waiting for room: none of the 2 instances takes more: raise a cap or add one"
+    );
+    assert_eq!(says(&[], "d"), "waiting for room: no instance takes part: start one");
+}
+
+#[test]
+fn a_task_that_fails_again_and_again_says_so_also_where_it_is_tried() {
+    let one = session(1, "pod-1", |_| ());
+    let tried = LockRecord { past: vec![past("pod-2", Some(failing_note()))], ..held_by("a", &one) };
+    let says = sentences(&[one], &[tried], "a", at(20));
+    assert_eq!(says[0], "failing on pod-1, given up 2 times before: no route");
 }

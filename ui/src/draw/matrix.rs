@@ -37,10 +37,8 @@ impl<'a> Rows<'a> {
     }
 
     fn of_task(&self, task: &Task) -> usize {
-        match &task.state {
-            TaskState::Held { session, .. } => self.of.get(session).copied().unwrap_or(self.nobody()),
-            _ => self.nobody(),
-        }
+        let row = task.state.holder().and_then(|(_, session)| self.of.get(&session));
+        row.copied().unwrap_or(self.nobody())
     }
 
     /// The row where a task was until a moment ago.
@@ -93,10 +91,10 @@ fn row_of(row: usize, width: usize, holder: &str, life: Life) -> Markup {
 
 fn mark(task: &Task, x: usize, y: usize) -> Markup {
     let class = match &task.state {
-        TaskState::Held { .. } if task.looks_dead => "lost",
-        TaskState::Held { .. } => "held",
-        TaskState::Quarantined { .. } => "resting",
-        TaskState::Closed => "closed",
+        _ if task.looks_dead => "lost",
+        TaskState::Running { .. } => "held",
+        TaskState::Failing { .. } | TaskState::Resting { .. } => "resting",
+        TaskState::Done => "closed",
         _ => "free",
     };
     let says = one_line(&format!("{}: {}", task.key, task.why.join("; ")));

@@ -152,7 +152,7 @@ impl Screen {
         let state = TaskState::of_record(record, None, self.look.now);
         html! {
             @if record.holding.is_some() { (form(around, Verb::Release, &fields)) }
-            @if matches!(state, TaskState::Quarantined { .. }) { (form(around, Verb::PutBack, &fields)) }
+            @if matches!(state, TaskState::Resting { .. }) { (form(around, Verb::PutBack, &fields)) }
         }
     }
 }

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use tenure::{
     model::{LockId, SpreadName, StoreTime},
     picture::{Look, Picture, Spread, Task, one_line, terms},
-    spread::TaskState,
 };
 
 use crate::{
@@ -90,8 +89,8 @@ impl Screen {
     fn matrix(&self, around: &Around) -> Markup {
         html! {
             p.legend {
-                span.held { "held" } " " span.lost { "its holder looks dead" } " " span.resting { "quarantined" } " "
-                span.free { "nobody has it" } " " span.closed { "closed" } " " span.moved { "has just moved" }
+                span.held { "running" } " " span.lost { "holder looks dead" } " " span.resting { "failing or resting" } " "
+                span.free { "moving or waiting for room" } " " span.closed { "done" } " " span.moved { "has just moved" }
             }
             div.scroll { (matrix(&self.spread, self.now)) }
             (self.pages(around))
@@ -113,7 +112,10 @@ impl Screen {
                                 @let (member, terms) = (&one.member, terms(&one.member.share));
                                 @let whole = if member.share.cap < u32::MAX { member.share.cap as usize } else { most };
                                 tr {
-                                    th scope="row" { (instance(&around.base, member.holder.as_str(), member.session)) (life(one.life)) }
+                                    th scope="row" {
+                                        (instance(&around.base, member.holder.as_str(), member.session)) (life(one.life))
+                                        @if member.failing { " " span.badge.bad { "failing" } }
+                                    }
                                     td { (bar(permille(member.tasks, whole), "load", &count(member.tasks, "task"))) " " (member.tasks) }
                                     td { @if terms.is_empty() { span.quiet { "the usual" } } @else { (terms) } }
                                 }
@@ -145,15 +147,15 @@ impl Screen {
         let kind = tenure::model::Kind::of_tasks(&self.spread.spread);
         let id = LockId { namespace, kind, key: task.key.clone() };
         let word = task.word();
-        let class = if word == "held" { "badge good" } else { "badge note" };
+        let class = if word == "running" { "badge good" } else { "badge note" };
         html! {
             tr {
                 th scope="row" { (key(&around.base, &id)) }
                 td { span class=(class) { (word) } }
                 td {
-                    @if let TaskState::Held { holder, session, .. } = &task.state {
-                        @let holder = holder.as_ref().map_or_else(|| session.to_string(), ToString::to_string);
-                        (instance(&around.base, &holder, *session))
+                    @if let Some((holder, session)) = task.state.holder() {
+                        @let holder = holder.map_or_else(|| session.to_string(), ToString::to_string);
+                        (instance(&around.base, &holder, session))
                     }
                 }
                 td { @if let Some(at) = task.since { (since(at, self.now)) } }

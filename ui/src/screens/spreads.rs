@@ -66,8 +66,9 @@ pub(crate) fn table(base: &Base, spreads: &[SpreadSummary]) -> Markup {
 fn besides(one: &SpreadSummary) -> Markup {
     let counts = [
         (one.orphans, "that nobody has", "bad"),
-        (one.quarantined, "quarantined", "note"),
+        (one.resting, "resting", "note"),
         (one.silent, "members look dead", "bad"),
+        (one.failing, "members are failing", "bad"),
         (one.draining, "draining", "note"),
     ];
     html! {

@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use tenure::{
+    Elect, ElectConfig, Lease,
     model::{About, Holder, Nonce, SessionId},
     store::Open,
     testing::{Fault, Faulty, Intercept, Operation},
 };
 
 use crate::{
-    fleet::{BROKEN, LEADER, SPREAD},
+    fleet::{BROKEN, LEADER, SPREAD, namespace},
     site::{Memory, SOON, Site, attributes, fleet, memory, text, texts},
 };
 
@@ -61,7 +62,7 @@ async fn a_spread_has_a_mark_for_each_task_in_the_row_of_its_holder_and_says_why
             rows.iter().find(|(name, _)| name.contains(holder.as_str())).map(|(_, y)| y.clone()).unwrap();
         let of = |text: &str| text.parse::<f64>().unwrap();
         assert!((0.0..20.0).contains(&(of(&y) - of(&row))), "{task} is in the row of {holder}");
-        assert!(why.contains(&format!("{holder} has it, under term")), "{why}");
+        assert!(why.contains(&format!("running on {holder}, under term")), "{why}");
     }
     // The same as text.
     let tasks = texts(&page, "table.tasks tbody th");
@@ -86,10 +87,41 @@ async fn a_move_is_an_event_within_a_second() {
     let second = Duration::from_secs(1);
     let is_drawn = |data: &serde_json::Value| {
         let html = data["html"].as_str().unwrap_or_default();
-        data["id"] == "matrix" && html.contains("pod-3 has it") && html.contains("class=\"move\"")
+        data["id"] == "matrix" && html.contains("running on pod-3") && html.contains("class=\"move\"")
     };
     events.until("part", second, is_drawn).await;
     fleet.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_member_is_marked_in_its_spread_and_among_the_instances() {
+    let store = memory();
+    let mut pods = Vec::new();
+    for holder in ["pod-1", "pod-2", "pod-3"] {
+        let config = ElectConfig::new(namespace().as_str(), holder).unwrap();
+        let elect = Elect::builder(store.store.clone(), config).clock(store.clock.clone());
+        let elect = elect.start().await.unwrap();
+        let keys = (0..9).map(|number| format!("topic-{number}"));
+        let run = move |_, lease: Lease| async move {
+            if holder == "pod-3" {
+                return Err("no such file");
+            }
+            lease.cancelled().await;
+            Ok(())
+        };
+        let spread = elect.spread("mail").tasks(keys).tries(1).run(run).unwrap();
+        pods.push((elect, spread));
+    }
+    let site = Site::new(store, |ui| ui);
+    pods[0].1.until(|status| status.members.iter().any(|member| member.failing)).await;
+    let page = site.until("/spread?name=mail", |page| text(page, "#members").contains("failing")).await;
+    assert_eq!(texts(&page, "#members .badge.bad"), ["failing"]);
+    let page = site.until("/instances", |page| text(page, ".badge.bad").contains("failing")).await;
+    assert!(texts(&page, ".strip").iter().any(|strip| strip.starts_with("pod-3 failing")));
+    site.until("/spreads", |page| text(page, ".badge").contains("1 members are failing")).await;
+    for (elect, _) in pods {
+        elect.close().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,10 +2,10 @@
 
 use tenure::{
     model::{
-        Definition, Finish, Outcome, Pause, Rules, RunId, RunRecord, ScheduleId, ScheduleRecord, SessionId,
-        Term, Why,
+        About, Definition, Finish, Nonce, Outcome, Pause, Rules, RunId, RunRecord, ScheduleId,
+        ScheduleRecord, SessionId, SessionRecord, Term, Why,
     },
-    picture::{Ledger, Lives},
+    picture::{Held, Ledger, Lives},
 };
 
 use super::*;
@@ -103,4 +103,21 @@ fn a_line_has_room_for_ten_findings() {
     assert!(verdict.line.starts_with("CRITICAL: 1 instance alive, 2 wanted; "), "{}", verdict.line);
     let unknown = Verdict::unknown("no server");
     assert_eq!((unknown.code, unknown.line.as_str()), (3, "UNKNOWN: no server"));
+}
+
+#[test]
+fn an_instance_that_fails_in_a_spread_is_a_warning() {
+    let about = About::new("n".parse().unwrap(), "pod-1".parse().unwrap());
+    let ttl = Duration::from_secs(30);
+    let session = SessionRecord::opened(SessionId::from_u128(1), about, Nonce::new(1), ttl, at(0));
+    let judged = |spreads: &[&str]| {
+        let spreads = spreads.iter().map(|name| name.parse().unwrap()).collect();
+        failing(&Instance::of(session.clone(), Held::default(), spreads, at(0)))
+    };
+    assert_eq!(judged(&[]), None);
+    let finding = judged(&["mail", "topics"]).unwrap();
+    assert_eq!(
+        (finding.state, finding.says.as_str()),
+        (State::Warning, "pod-1 is failing: tasks of mail, topics that it gave up run well elsewhere")
+    );
 }

@@ -129,7 +129,7 @@ const HELP: &[(&str, &[&str])] = &[
             "Times are those of the last look, by the store's clock. The picture is read a little at a time: hints say where to look, and everything comes round.",
             "LAST BEAT: the bar is the part of the ttl that has gone by since. When it is full, the instance looks dead. That is a guess, for people: others take over when they have watched it for a whole ttl.",
             "SHARES: what an instance has of a spread, against its cap, or else against the one that has most.",
-            "ORPHANS: tasks that nobody has who is alive. QUARANTINED: tasks that rest after failures.",
+            "ORPHANS: tasks that nobody has who is alive. RESTING: tasks that rest after failures.",
             "WAITING: those who wait for a lock; NEXT is the first of them.",
             "SORT: failure, loss (a holder died, or a key was taken), takeover (by another, after that), move (in order).",
         ],

@@ -43,8 +43,13 @@ pub(super) fn tell(page: &mut Page<'_>, name: &SpreadName) {
         let whole = if member.share.cap < u32::MAX { cap } else { most };
         let bar = bar(permille(member.tasks, whole), BAR);
         let has = count(member.tasks, "task");
-        let tone = if one.life == Life::Alive { Tone::Plain } else { Tone::Bad };
-        let (mark, share) = (one.life.mark(), shares(&member.share));
+        let tone = match one.life {
+            Life::Alive if member.failing => Tone::Note,
+            Life::Alive => Tone::Plain,
+            _ => Tone::Bad,
+        };
+        let mark = if member.failing { " (failing)" } else { one.life.mark() };
+        let share = shares(&member.share);
         page.text(0, format!("{bar} {}{mark}: {has}, {share}", member.holder), tone);
     }
     page.heading(&count(of, "task"));
@@ -59,8 +64,8 @@ pub(super) fn tell(page: &mut Page<'_>, name: &SpreadName) {
 fn task(page: &mut Page<'_>, task: &Task) {
     let tone = match &task.state {
         _ if task.looks_dead => Tone::Bad,
-        TaskState::Free { .. } => Tone::Bad,
-        TaskState::Quarantined { .. } => Tone::Note,
+        TaskState::Moving { from: None, .. } | TaskState::WaitingForRoom { .. } => Tone::Bad,
+        TaskState::Failing { .. } | TaskState::Resting { .. } => Tone::Note,
         _ => Tone::Plain,
     };
     let since =

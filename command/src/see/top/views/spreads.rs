@@ -15,7 +15,7 @@ const COLUMNS: &[Column] = &[
     Column::number("MEMBERS", 3),
     Column::number("TASKS", 2),
     Column::new("HELD", 10, 40, 1),
-    Column::number("QUARANTINED", 5),
+    Column::number("RESTING", 5),
     Column::number("ORPHANS", 4),
     Column::new("NOTE", 12, 120, 6),
 ];
@@ -31,7 +31,7 @@ pub(super) fn list(picture: &Picture) -> List {
             Cell::number(one.members).tone(some_is(one.silent, Tone::Bad)),
             Cell::number(one.tasks),
             Cell::text(one.held.to_string()).bar(permille(one.held, one.tasks)),
-            Cell::number(one.quarantined).tone(some_is(one.quarantined, Tone::Note)),
+            Cell::number(one.resting).tone(some_is(one.resting, Tone::Note)),
             Cell::number(one.orphans).tone(some_is(one.orphans, Tone::Bad)),
             Cell::text(note(&one, picture)),
         ];
@@ -43,8 +43,9 @@ pub(super) fn list(picture: &Picture) -> List {
 /// Who is not well, and which tasks wait for somebody.
 fn note(one: &SpreadSummary, picture: &Picture) -> String {
     let count = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}"));
-    let mut notes: Vec<_> =
-        [count(one.silent, "look dead"), count(one.draining, "draining")].into_iter().flatten().collect();
+    let notes =
+        [count(one.silent, "look dead"), count(one.failing, "failing"), count(one.draining, "draining")];
+    let mut notes: Vec<_> = notes.into_iter().flatten().collect();
     if one.orphans > 0 {
         notes.push(format!("nobody has {}", orphans(&one.spread, picture)));
     }

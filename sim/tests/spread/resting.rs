@@ -161,8 +161,8 @@ fn number(key: &str) -> usize {
     key["task-".len()..].parse().unwrap()
 }
 
-fn quarantined(spread: &Spread) -> usize {
-    spread.status().quarantined().count()
+fn resting(spread: &Spread) -> usize {
+    spread.status().resting().count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,11 +179,11 @@ async fn what_fails_everywhere_stands_in_nobodys_way() {
         println!(
             "{broken} of 10 fail everywhere, b joins: an hour later {working:?} work, targets {targets:?}, settled \
              {settled}, {} rest",
-            quarantined(&b.spread)
+            resting(&b.spread)
         );
         assert_eq!(ward.running(), 10 - broken);
         assert!(working[0].abs_diff(working[1]) <= 1, "{working:?}");
-        assert_eq!(quarantined(&b.spread), broken);
+        assert_eq!(resting(&b.spread), broken);
         assert!(settled, "{status}");
     }
     let ward = Ward::new(40, 3, |_, key| number(key).is_multiple_of(4));
@@ -224,7 +224,7 @@ async fn who_failed_long_ago_is_tried_again_before_who_fails_now() {
     assert_eq!(ward.tried("task-000"), ["a", "b", "a"]);
     tokio::time::sleep(SECOND * 3600 * 2).await;
     assert_eq!(ward.tried("task-000"), ["a", "b", "a"], "it stays where it works");
-    assert_eq!((quarantined(&a.spread), quarantined(&b.spread)), (0, 0));
+    assert_eq!((resting(&a.spread), resting(&b.spread)), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -251,7 +251,7 @@ async fn a_row_of_failures_goes_on_over_holders_and_is_told_once_each() {
     let mut told = Vec::new();
     for events in &mut events {
         while let Ok(Some(event)) = tokio::time::timeout(SECOND / 1000, events.next()).await {
-            if let Event::Quarantined { lock, since, tries, error, rest, .. } = event {
+            if let Event::Resting { lock, since, tries, error, rest, .. } = event {
                 assert_eq!((lock.key.as_str(), error.as_str()), ("task-001", "no route to host"));
                 told.push((tries, since, rest));
             }
@@ -265,12 +265,12 @@ async fn a_row_of_failures_goes_on_over_holders_and_is_told_once_each() {
     assert!((15..=60).contains(&last.0) && last.2 >= SECOND * 120, "{last:?}");
     // It can be seen everywhere, by whomever it was tried.
     for patient in &patients {
-        patient.spread.until(|status| status.quarantined().count() == 1).await;
+        patient.spread.until(|status| status.resting().count() == 1).await;
         let status = patient.spread.status();
         let state = &status.tasks[&"task-001".parse().unwrap()];
-        let is_so = matches!(state, TaskState::Quarantined { since, error, .. } if (*since, error.as_str()) == (last.1, "no route to host"));
+        let is_so = matches!(state, TaskState::Resting { since, error, .. } if (*since, error.as_str()) == (last.1, "no route to host"));
         assert!(is_so, "{state:?}");
-        assert!(status.to_string().ends_with("2 of 3 tasks held, 1 quarantined"), "{status}");
+        assert!(status.to_string().ends_with("2 of 3 tasks held, 1 resting"), "{status}");
         let why = patient.spread.explain("task-001").await.unwrap().to_string();
         for says in ["failing since", "will be retried in", "no route to host"] {
             assert!(why.contains(says), "{why}");
@@ -284,7 +284,7 @@ async fn a_row_of_failures_goes_on_over_holders_and_is_told_once_each() {
     let told = async {
         loop {
             for events in &mut events {
-                if let Ok(Some(Event::Quarantined { tries, rest, .. })) =
+                if let Ok(Some(Event::Resting { tries, rest, .. })) =
                     tokio::time::timeout(SECOND / 100, events.next()).await
                 {
                     return (tries, rest);
@@ -309,7 +309,7 @@ async fn an_error_that_stays_the_same_has_one_try() {
     let spreading =
         elect.spread(SPREAD).tasks(team.keys()).give_up_on(|error| error.contains("no such program"));
     let spread = spreading.run(job).unwrap();
-    spread.until(|status| status.quarantined().count() == 1).await;
+    spread.until(|status| status.resting().count() == 1).await;
     assert_eq!(begun.load(Ordering::Relaxed), 1);
 }
 
@@ -321,7 +321,7 @@ async fn what_was_mended_is_put_back_by_anybody() {
     broken.store(true, Ordering::Relaxed);
     tokio::time::sleep(SECOND * 3600).await;
     broken.store(false, Ordering::Relaxed);
-    let rests = |status: &SpreadStatus| status.quarantined().map(ToString::to_string).collect::<Vec<_>>();
+    let rests = |status: &SpreadStatus| status.resting().map(ToString::to_string).collect::<Vec<_>>();
     let resting = rests(&patients[1].spread.status());
     assert!(resting.len() > 20, "{resting:?}");
     let one = &resting[0];
@@ -343,7 +343,7 @@ async fn what_is_done_is_not_put_back() {
     let (elect, _, _) = team.elect("a").await;
     let job = async |_: Task, _: Lease| Ok::<_, String>(());
     let spread = elect.spread(SPREAD).tasks(team.keys()).done_for_good().run(job).unwrap();
-    let is_done = |status: &SpreadStatus| status.tasks.values().all(|state| *state == TaskState::Closed);
+    let is_done = |status: &SpreadStatus| status.tasks.values().all(|state| *state == TaskState::Done);
     spread.until(is_done).await;
     assert_eq!(spread.put_back_all().await.unwrap(), 0);
     assert!(!spread.put_back("task-001").await.unwrap());
@@ -356,12 +356,11 @@ async fn a_task_fails_a_few_times_before_it_rests() {
     let ward = Ward::new(1, 3, |_, _| true);
     let only = ward.join("a").await;
     let failed = |status: &SpreadStatus| {
-        let failed =
-            |phase: &Phase| matches!(phase, Phase::Failed { times: 2, error } if error == "no route to host");
+        let failed = |phase: &Phase| matches!(phase, Phase::Failing { times: 2, error, .. } if error == "no route to host");
         status.here.values().any(failed)
     };
     only.spread.until(failed).await;
-    only.spread.until(|status| status.quarantined().count() == 1).await;
+    only.spread.until(|status| status.resting().count() == 1).await;
     let begun: Vec<_> = ward.begun.lock().unwrap().iter().map(|(.., at)| *at).collect();
     assert_eq!(begun.len(), 3);
     let rests: Vec<Duration> = begun.windows(2).map(|two| two[1] - two[0]).collect();
