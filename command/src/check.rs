@@ -20,11 +20,10 @@ const FAILURES: u32 = 3;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 All schedules of the namespace are checked, unless some are named; beside --leader and --instances, only if
---overdue or --failures says by what. Where all schedules or the instances are checked, so is whether an instance
-fails in a spread.
+--overdue or --failures says by what. Instances that fail are looked for beside all schedules, and by --instances.
 The line begins with OK (exit code 0), WARNING (1), CRITICAL (2), or UNKNOWN (3) if the check could not be made.
-WARNING: a schedule is paused, was never run, or failed in its last runs; an instance gave up tasks that run well
-elsewhere.
+WARNING: a schedule is paused, was never run, or failed in its last runs; tasks of a spread that an instance gave
+up run well elsewhere.
 CRITICAL: nobody leads, or the leader looks dead; a schedule is overdue, failed too often in a row, or is
 unknown; too few instances are alive; a record cannot be used.")]
 pub(crate) struct Check {

@@ -207,7 +207,7 @@ async fn instances_tells_who_beats_and_what_each_holds() {
     let items = listing(&json);
     assert_eq!(items.len(), 4);
     for one in items {
-        fields(one, &and(SESSION, &and(LIFE, &[("held", "object")])));
+        fields(one, &and(SESSION, &and(LIFE, &[("held", "object"), ("failing", "array")])));
         fields(&one["held"], &[("locks", "number"), ("tasks", "number"), ("schedules", "number")]);
         fields(
             &one["about"],

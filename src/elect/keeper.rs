@@ -438,7 +438,8 @@ impl OneSession {
 }
 
 /// Closes a session in the store, once nothing runs under it any more: its locks are free that much sooner.
-/// If that takes longer than its ttl, others declare it dead.
+/// If that takes longer than its ttl, others declare it dead; while the store is away they cannot, and the session is
+/// closed when it is back.
 ///
 /// It is closed only if its last beat was one of ours: a clone of this machine may run under the same id, and
 /// what runs there is not known here.
@@ -455,7 +456,7 @@ async fn close_when_empty(
     if !engine.flaws.has(Flaw::CloseUnderJob) {
         session.emptied().await;
     }
-    let until = engine.clock.now() + engine.times.ttl * 2;
+    let mut until = engine.clock.now() + engine.times.ttl * 2;
     let mut backoff = crate::logic::backoff::Backoff::new(Duration::from_millis(100), engine.times.interval);
     while engine.clock.now() < until {
         let sent = engine.clock.now();
@@ -468,7 +469,10 @@ async fn close_when_empty(
             Ok(Some(_)) => {}
             Ok(None) => return,
             Err(error) if !error.is_retryable() => return,
-            Err(_) => tokio::time::sleep(backoff.next(engine.entropy.roll())).await,
+            Err(_) => {
+                tokio::time::sleep(backoff.next(engine.entropy.roll())).await;
+                until = engine.clock.now() + engine.times.ttl * 2;
+            }
         }
     }
 }

@@ -407,8 +407,13 @@ impl Worker {
         }
         // Without its record it starts: another death would show it.
         let Ok(LockSeen::Found(record)) = seen else { return None };
-        record.past.first().filter(|last| last.how == Ended::Died)?;
-        let row = self.shared.state().deaths.of_task(&record.past).filter(|row| row.deaths >= longest)?;
+        let last = record.past.first().filter(|last| last.how == Ended::Died)?;
+        let row = {
+            let state = self.shared.state();
+            // A process that goes on did not die.
+            state.deaths.of_task(std::slice::from_ref(last))?;
+            state.deaths.of_task(&record.past).filter(|row| row.deaths >= longest)?
+        };
         let pause = failing::pause(row.deaths, self.engine.entropy.roll());
         if pause.is_zero() {
             return None;

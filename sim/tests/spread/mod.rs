@@ -9,6 +9,7 @@ mod deploys;
 mod faults;
 mod killers;
 mod log;
+mod oracle;
 mod outages;
 mod panics;
 mod restarts;

@@ -141,7 +141,7 @@ impl Team {
         self.elect_on(Arc::new(self.memory.clone()), holder, self.seed.fetch_add(1, Ordering::Relaxed)).await
     }
 
-    async fn elect_on(
+    pub(crate) async fn elect_on(
         &self,
         store: Arc<dyn Store>,
         holder: &str,
@@ -180,8 +180,11 @@ impl Team {
     pub(crate) fn job(
         &self,
         holder: &str,
-    ) -> impl Fn(Task, Lease) -> futures::future::BoxFuture<'static, Result<(), String>> + Send + Sync + 'static
-    {
+    ) -> impl Fn(Task, Lease) -> futures::future::BoxFuture<'static, Result<(), String>>
+    + Send
+    + Sync
+    + 'static
+    + use<> {
         let (registry, holder) = (self.registry.clone(), holder.to_owned());
         move |task, lease| {
             let (registry, holder) = (registry.clone(), holder.clone());

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::record::WELL;
 use crate::model::StoreTime;
 
-/// So many tasks given up make a failing member, or so large a part of those it was to run if that is more.
+/// So many tasks given up make a failing member, or so large a part of those it was to run if that is more, or all of
+/// them.
 const TASKS: usize = 3;
 const PART: usize = 4;
 /// Each of them so soon after the one before: longer than the time between two probes, or they would be forgotten.
@@ -75,7 +76,8 @@ fn failing_since<T>(faults: &[Fault<T>], has: usize, due: &mut Due) -> Option<St
     let mut failed = rows.filter(|row| {
         let blamed = row.iter().filter_map(|fault| fault.elsewhere);
         let blamed = blamed.filter(|since| due.is_over(since.plus(WELL))).count();
-        blamed >= TASKS.max((has + row.len()).div_ceil(PART))
+        let own = has + row.len();
+        blamed >= TASKS.max(own.div_ceil(PART)).min(own)
     });
     Some(failed.next()?[0].at)
 }
@@ -121,7 +123,9 @@ mod tests {
             "nobody knows whose fault it is"
         );
         assert!(is_failing(&[0, 1, 2], 0, 70));
-        assert!(!is_failing(&[0, 1], 0, 70), "two are too few");
+        assert!(!is_failing(&[0, 1], 1, 70), "two are too few");
+        assert!(is_failing(&[0, 1], 0, 70), "all that it had");
+        assert!(!is_failing(&[], 0, 70));
         assert!(is_failing(&[0, 20 * MINUTE, 40 * MINUTE], 0, 50 * MINUTE));
         assert!(!is_failing(&[0, 20 * MINUTE, 41 * MINUTE], 0, 50 * MINUTE), "too long apart");
         assert!(!is_failing(&[0, 1, 2], 20, 70), "less than a quarter");

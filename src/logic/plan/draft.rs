@@ -145,11 +145,15 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
         self.targets(&limits)
     }
 
-    /// Moves to each failing member that is to be probed one of the tasks that it gave up: the one that has been where it
-    /// is for longest.
+    /// Moves to each failing member that is to be probed, and has less than its part, one of the tasks that it gave up: the
+    /// one that has been where it is for longest.
     pub(super) fn probe(&mut self, targets: &mut [usize]) {
-        for member in 0..self.members.len() {
-            if !self.members[member].failing || !self.has_room(member) {
+        if !self.members.iter().any(|member| member.failing) {
+            return;
+        }
+        let parts = self.targets(&vec![usize::MAX; self.members.len()]);
+        for (member, part) in parts.into_iter().enumerate() {
+            if !self.members[member].failing || self.counts[member] >= part || !self.has_room(member) {
                 continue;
             }
             let may_go = |task: &usize| {

@@ -99,6 +99,9 @@ fn a_failing_member_keeps_what_it_has_and_gets_a_probe_of_what_it_gave_up_or_wha
     assert_eq!(planned(&held, &members(2, [(0, failing(0))]), &[]).1, 0);
     let (owners, moved) = planned(&held, &members(2, [(0, failing(0))]), &five);
     assert_eq!((moved, owners[6]), (1, Some(0)), "what has been there for longest");
+    let has_its_part: Vec<_> =
+        held.iter().map(|held| PlannedTask { owner: Some(held.id % 2), ..*held }).collect();
+    assert_eq!(planned(&has_its_part, &members(2, [(0, failing(0))]), &five).1, 0);
     let mut pausing = avoided(&five);
     for one in pausing.values_mut().flatten() {
         one.probe = false;
