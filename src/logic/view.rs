@@ -16,7 +16,10 @@ use std::{
 
 use crate::{
     clock::Moment,
-    logic::{digest, failing::Failures},
+    logic::{
+        digest,
+        failing::{Deaths, Failures},
+    },
     model::{
         Beat, Death, Holder, Key, LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime, Term,
     },
@@ -113,10 +116,12 @@ pub(crate) struct SpreadView {
     foreign: BTreeMap<Key, (SessionId, Term, Moment)>,
     /// Time of the store when something was read last.
     clock: Option<(StoreTime, Moment)>,
+    /// Sessions that were seen lately, and how they ended.
+    pub(crate) deaths: Deaths,
 }
 
 impl SpreadView {
-    pub(crate) const fn new(spread: SpreadName) -> Self {
+    pub(crate) fn new(spread: SpreadName) -> Self {
         Self {
             spread,
             sessions: BTreeMap::new(),
@@ -124,6 +129,7 @@ impl SpreadView {
             tasks: BTreeMap::new(),
             foreign: BTreeMap::new(),
             clock: None,
+            deaths: Deaths::default(),
         }
     }
 
@@ -346,6 +352,9 @@ impl SpreadView {
         let dead = |session: &SessionId| matches!(self.sessions.get(session), Some(PeerSeen::Dead { .. }));
         self.foreign.retain(|_, (session, ..)| !dead(session));
         self.beats.retain(|session, _| self.sessions.contains_key(session));
+        if let Some(now) = self.store_time(now) {
+            self.deaths.forget(now);
+        }
     }
 
     fn owners(&self) -> impl Iterator<Item = SessionId> {

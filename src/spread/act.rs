@@ -21,6 +21,7 @@ use crate::{
     clock::Moment,
     elect::{AcquireOutcome, Engine, Hold, Session},
     logic::{
+        failing::Longest,
         key::{TicketOutcome, WaitMode},
         view::{Bounds, Resolved, SpreadAction, TaskPlace},
     },
@@ -213,7 +214,7 @@ impl SpreadActor {
         self.mark_touched();
     }
 
-    fn start_worker(&self, hold: Hold, rules: JobRules, left_behind: Option<u32>) -> WorkerHandle {
+    fn start_worker(&self, hold: Hold, rules: JobRules, left_behind: Option<Longest>) -> WorkerHandle {
         let engine = self.engine().clone();
         let (worker, handle) = Worker::new(
             engine.clone(),

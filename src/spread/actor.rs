@@ -287,9 +287,6 @@ impl SpreadActor {
         let Some(own) = engine.current() else { return };
         let mut state = self.shared.state();
         state.view.forget(now);
-        if let Some(store_now) = engine.store_now() {
-            state.deaths.forget(store_now);
-        }
         let ActorState { left_behind, view, .. } = &mut *state;
         left_behind.retain(|key, (dead, _)| match view.task(key) {
             Some(TaskPlace::Held { session, .. }) => session == dead,

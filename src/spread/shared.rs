@@ -16,7 +16,7 @@ use crate::{
     clock::Moment,
     elect::{Engine, Session},
     logic::{
-        failing::Deaths,
+        failing::Longest,
         view::{Me, Mine, PeerSeen, Resolved, SpreadView},
     },
     model::{Key, SCHEDULES, SessionId, Share, SpreadName},
@@ -53,7 +53,6 @@ impl Shared {
                 waiting: BTreeMap::new(),
                 complete: false,
                 youth: Youth::default(),
-                deaths: Deaths::default(),
                 left_behind: BTreeMap::new(),
             }),
             spread,
@@ -113,10 +112,8 @@ pub(super) struct ActorState {
     /// Everything was read at least once.
     pub(super) complete: bool,
     pub(super) youth: Youth,
-    /// Sessions that were seen lately, and how they ended.
-    pub(super) deaths: Deaths,
     /// Tasks of the dead: each with the session, and the longest row of deaths of a task that this one left behind.
-    pub(super) left_behind: BTreeMap<Key, (SessionId, u32)>,
+    pub(super) left_behind: BTreeMap<Key, (SessionId, Longest)>,
 }
 
 /// Part of this instance in one task.
@@ -155,7 +152,7 @@ impl ActorState {
     /// Learns from a session. Those tasks that a dead one had may be granted to a ticket that is in line already.
     pub(super) fn learn_of(&mut self, session: SessionId, sighting: &SessionSeen) {
         if let SessionSeen::Alive(record) | SessionSeen::Dead(record) = sighting {
-            self.deaths.learn(record);
+            self.view.deaths.learn(record);
         }
         let was_alive = matches!(
             self.view.session(session),
@@ -172,9 +169,9 @@ impl ActorState {
         if self.share.spread.as_str() == SCHEDULES {
             return;
         }
-        let row = |key: &Key| self.deaths.of_task(self.view.past(key)).map_or(0, |row| row.deaths);
         let keys: Vec<&Key> = self.view.held_by(session).collect();
-        let longest = keys.iter().map(|key| row(key)).max().unwrap_or(0) + 1;
+        let rows: Vec<_> = keys.iter().map(|key| self.view.deaths_of(key)).collect();
+        let longest = Longest::of(&rows);
         self.left_behind.extend(keys.into_iter().map(|key| (key.clone(), (session, longest))));
     }
 

@@ -28,7 +28,7 @@ use crate::{
     elect::{Engine, Hold, JobEnd, Lease, Note, RunPermit, Work, job},
     logic::{
         backoff::Backoff,
-        failing::{self, Row},
+        failing::{self, Longest, Row},
         key::{Handback, LINE_READ},
     },
     model::{Candidate, Ended, Key, LockId, Loss, SessionId, StoreTime, Why},
@@ -181,8 +181,8 @@ pub(super) struct Worker {
     rules: JobRules,
     /// Moment at which the task was taken.
     taken: Moment,
-    /// Set if its last holder died: the most deaths in a row of a task that this one left behind.
-    left_behind: Option<u32>,
+    /// Set if its last holder died: the longest row of deaths of a task that this one left behind.
+    left_behind: Option<Longest>,
     commands: mpsc::UnboundedReceiver<WorkerCommand>,
     line: Arc<Notify>,
     phase: Arc<Mutex<Phase>>,
@@ -239,7 +239,7 @@ impl Worker {
         hold: &Hold,
         start: Start,
         rules: JobRules,
-        left_behind: Option<u32>,
+        left_behind: Option<Longest>,
         shared: Arc<Shared>,
         report: mpsc::UnboundedSender<Report>,
     ) -> (Self, WorkerHandle) {
@@ -411,10 +411,10 @@ impl Worker {
         let row = {
             let state = self.shared.state();
             // A process that goes on did not die.
-            state.deaths.of_task(std::slice::from_ref(last))?;
-            state.deaths.of_task(&record.past).filter(|row| row.deaths >= longest)?
+            state.view.deaths.of_task(std::slice::from_ref(last))?;
+            state.view.deaths.of_task(&record.past)?
         };
-        let pause = failing::pause(row.deaths, self.engine.entropy.roll());
+        let pause = longest.pause(row.deaths, self.engine.entropy.roll());
         if pause.is_zero() {
             return None;
         }

@@ -19,7 +19,7 @@ use crate::{
 pub struct HeldBack {
     /// Number of those processes.
     pub deaths: u32,
-    /// Time for which it is still held back, as long as others take part.
+    /// Time for which it is still held back, as long as others have room for all tasks.
     #[serde(rename = "remaining_ms", serialize_with = "crate::model::serial::ms")]
     pub remaining: Duration,
 }
@@ -28,7 +28,7 @@ impl fmt::Display for HeldBack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "this instance takes no tasks for {:.1?} while others do: the last {} processes of its name died",
+            "this instance takes no tasks for {:.1?} while others have room: the last {} processes of its name died",
             self.remaining, self.deaths
         )
     }
@@ -70,25 +70,27 @@ impl ActorState {
     /// only those count that are more than the fewest of a member that takes part.
     pub(super) fn begin_youth(&mut self, engine: &Engine) {
         let (Some(now), Some(own)) = (engine.store_now(), engine.current()) else { return };
-        self.deaths.forget(now);
+        self.view.deaths.ask_for(own.id);
         let takers = self.view.members().filter(|(_, peer)| takes(&peer.share));
-        let others = takers.map(|(session, peer)| self.deaths.of_member(&peer.holder, session, now));
+        let others = takers.map(|(session, peer)| self.view.deaths.of_member(&peer.holder, session, now));
         let fewest = others.min().unwrap_or(0);
-        let deaths = self.deaths.of_member(engine.config.holder(), own.id, now);
+        let deaths = self.view.deaths.of_member(engine.config.holder(), own.id, now);
         self.youth.deaths = deaths;
-        self.youth.until = engine.born + failing::pause(deaths.saturating_sub(fewest), engine.entropy.roll());
+        self.youth.until = engine.born + failing::pause(deaths.saturating_sub(fewest));
     }
 }
 
-/// Lets this instance take part once its pause is over, or nobody else does. Returns whether it does from now on.
+/// Lets this instance take part once its pause is over, or the others have no room for all tasks. Returns whether it does from now on.
 pub(super) fn admit(engine: &Engine, state: &mut ActorState, now: Moment) -> bool {
     if !state.complete || state.youth.is_over {
         return false;
     }
     let own = engine.config.holder();
-    let is_there = state.view.members().any(|(_, peer)| peer.holder != *own && takes(&peer.share));
+    let others = state.view.members().filter(|(_, peer)| peer.holder != *own && takes(&peer.share));
+    let room = others.map(|(_, peer)| peer.share.cap as usize).fold(0, usize::saturating_add);
     let until = state.youth.until;
-    state.youth.is_over = now >= until || !is_there;
+    // Nothing waits for it.
+    state.youth.is_over = now >= until || room < state.view.tasks().count().max(1);
     if !state.youth.is_over && !state.youth.is_logged {
         state.youth.is_logged = true;
         let (spread, namespace) = (&state.share.spread, engine.config.namespace());

@@ -3,12 +3,15 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::row;
+use crate::logic::backoff::fraction;
 use crate::model::{Death, Ended, Holder, Past, SessionId, SessionRecord, StoreTime, Why};
 
 /// Pauses after so many deaths in a row, in seconds; after more, as after the last one.
 const PAUSES: [u64; 9] = [0, 0, 0, 10, 30, 60, 180, 300, 600];
 /// After so long a time of running the next death begins another row.
 const WELL: Duration = Duration::from_secs(5 * 60);
+/// After so many in a row a task is not moved to even out the counts: what dies together would move together.
+const AGAIN: u32 = 2;
 /// A death is of no interest to anybody after so long.
 const REMEMBERED: Duration = Duration::from_secs(2 * 60 * 60);
 
@@ -22,6 +25,8 @@ pub(crate) struct DeathRow {
     pub(crate) deaths: u32,
     /// End of the first of them, by the store's clock.
     pub(crate) since: StoreTime,
+    /// For so long it has run since the last of them.
+    ran: Duration,
 }
 
 impl DeathRow {
@@ -33,8 +38,14 @@ impl DeathRow {
     /// Reads the note of a task that paused.
     pub(crate) fn read(note: &Why) -> Option<Self> {
         let (deaths, since) = note.as_str().strip_prefix(ITS_LAST)?.split_once(DIED)?;
-        let read = Self { deaths: deaths.parse().ok()?, since: row::instant(since)? };
+        let read = Self { deaths: deaths.parse().ok()?, since: row::instant(since)?, ran: Duration::ZERO };
         (read.seen() == note.as_str()).then_some(read)
+    }
+
+    /// Returns when it is over, for a holder that has had the task since then; nothing if it is too short to say that the
+    /// task should stay where it is.
+    pub(crate) fn stays_until(self, taken: StoreTime) -> Option<StoreTime> {
+        (self.deaths >= AGAIN).then(|| taken.plus(WELL.saturating_sub(self.ran)))
     }
 
     /// The row that the last holder has left, if it paused the task.
@@ -43,16 +54,34 @@ impl DeathRow {
     }
 }
 
-/// Returns the pause before the next start, after so many deaths in a row: between three quarters of it and the whole, so
-/// that what died together does not come back together. `roll` is any random number.
-pub(crate) fn pause(deaths: u32, roll: u64) -> Duration {
-    let whole = whole_pause(deaths);
-    let part = u32::try_from(roll >> 32).unwrap_or(u32::MAX);
-    whole.mul_f64(0.75 + 0.25 * f64::from(part) / f64::from(u32::MAX))
+/// Returns the pause before the next start, after so many deaths in a row.
+pub(crate) fn pause(deaths: u32) -> Duration {
+    Duration::from_secs(PAUSES[(deaths as usize).min(PAUSES.len() - 1)])
 }
 
-fn whole_pause(deaths: u32) -> Duration {
-    Duration::from_secs(PAUSES[(deaths as usize).min(PAUSES.len() - 1)])
+/// The longest row of a task that one death left behind, that death counted in, and whether several have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Longest {
+    deaths: u32,
+    is_shared: bool,
+}
+
+impl Longest {
+    /// Of the rows of these tasks as they were before.
+    pub(crate) fn of(rows: &[u32]) -> Self {
+        let longest = rows.iter().copied().max().unwrap_or(0);
+        Self { deaths: longest + 1, is_shared: rows.iter().filter(|row| **row == longest).count() > 1 }
+    }
+
+    /// Returns the pause of a task with so many deaths before its next start. Of several with the longest row each has a
+    /// part of it that is as random as `roll`: so what died together comes back apart.
+    pub(crate) fn pause(self, deaths: u32, roll: u64) -> Duration {
+        match deaths {
+            less if less < self.deaths => Duration::ZERO,
+            same if same == self.deaths && self.is_shared => fraction(pause(same), roll),
+            more => pause(more),
+        }
+    }
 }
 
 /// A session, as it was seen last.
@@ -71,11 +100,21 @@ enum End {
     Died,
 }
 
-/// The sessions that were seen lately, by their holders' names.
+/// The sessions that were seen lately, and how they ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Deaths(BTreeMap<Holder, BTreeMap<SessionId, Seen>>);
+pub(crate) struct Deaths {
+    /// By their holders' names.
+    seen: BTreeMap<Holder, BTreeMap<SessionId, Seen>>,
+    /// The process that asks: it lives.
+    own: Option<u64>,
+}
 
 impl Deaths {
+    /// Sets the process that asks.
+    pub(crate) const fn ask_for(&mut self, session: SessionId) {
+        self.own = Some(session.process());
+    }
+
     /// Takes note of a session's record.
     pub(crate) fn learn(&mut self, record: &SessionRecord) {
         let end = match &record.death {
@@ -84,7 +123,7 @@ impl Deaths {
             Some(_) => End::Died,
         };
         let seen = Seen { started: record.started, last_beat: record.beat_at, ttl: record.ttl, end };
-        let same = self.0.entry(record.about.holder.clone()).or_default();
+        let same = self.seen.entry(record.about.holder.clone()).or_default();
         // What was read before it ended may come later.
         if end != End::Alive || same.get(&record.id).is_none_or(|known| known.end == End::Alive) {
             same.insert(record.id, seen);
@@ -93,7 +132,7 @@ impl Deaths {
 
     /// Forgets sessions so old that no row has them.
     pub(crate) fn forget(&mut self, now: StoreTime) {
-        self.0.retain(|_, same| {
+        self.seen.retain(|_, same| {
             same.retain(|_, seen| now.since(seen.last_beat) < REMEMBERED);
             !same.is_empty()
         });
@@ -101,15 +140,16 @@ impl Deaths {
 
     /// A process did not die with its session if it has a later one.
     fn is_outlived(&self, holder: &Holder, id: SessionId, session: &Seen) -> bool {
-        let mut same = self.0.get(holder).into_iter().flatten();
-        same.any(|(other, seen)| {
-            *other != id && other.process() == id.process() && seen.started >= session.started
-        })
+        let mut same = self.seen.get(holder).into_iter().flatten();
+        self.own == Some(id.process())
+            || same.any(|(other, seen)| {
+                *other != id && other.process() == id.process() && seen.started >= session.started
+            })
     }
 
     /// The session under which that was held: of those of its holder's name the latest that had begun by then.
     fn of(&self, holding: &Past) -> Option<(SessionId, &Seen)> {
-        let begun = self.0.get(&holding.holder)?.iter().filter(|(_, seen)| seen.started <= holding.from);
+        let begun = self.seen.get(&holding.holder)?.iter().filter(|(_, seen)| seen.started <= holding.from);
         let latest = begun.max_by_key(|(_, seen)| seen.started).map(|(id, seen)| (*id, seen));
         // One that had ended before is another one, whose successor's record is gone.
         latest.filter(|(_, seen)| holding.from.since(seen.last_beat) <= seen.ttl)
@@ -118,20 +158,22 @@ impl Deaths {
     /// The row of a task, from its last holders, the latest first.
     pub(crate) fn of_task(&self, past: &[Past]) -> Option<DeathRow> {
         let (mut row, mut ran): (Option<DeathRow>, _) = (None, Duration::ZERO);
+        let since_then = |row: Option<DeathRow>, ran| row.map_or(ran, |row| row.ran);
         for one in past {
             if ran >= WELL {
                 break;
             }
             if let Some(before) = one.note.as_ref().and_then(DeathRow::read) {
                 let deaths = row.map_or(0, |row| row.deaths) + before.deaths;
-                return Some(DeathRow { deaths, since: before.since });
+                return Some(DeathRow { deaths, since: before.since, ran: since_then(row, ran) });
             }
             let session = self.of(one);
             let outlived = session
                 .is_some_and(|(id, seen)| seen.end == End::Closed || self.is_outlived(&one.holder, id, seen));
             let time = session.map_or(one.to, |(_, seen)| seen.last_beat.min(one.to)).since(one.from);
             if one.how == Ended::Died && !outlived {
-                row = Some(DeathRow { deaths: row.map_or(0, |row| row.deaths) + 1, since: one.to });
+                let deaths = row.map_or(0, |row| row.deaths) + 1;
+                row = Some(DeathRow { deaths, since: one.to, ran: since_then(row, ran) });
                 ran = time;
             } else {
                 ran += time;
@@ -143,7 +185,7 @@ impl Deaths {
     /// The deaths in a row of processes of that name, before this session. One that may still live counts if it is
     /// silent.
     pub(crate) fn of_member(&self, holder: &Holder, own: SessionId, now: StoreTime) -> u32 {
-        let same = self.0.get(holder).into_iter().flatten();
+        let same = self.seen.get(holder).into_iter().flatten();
         let mut same: Vec<_> = same.filter(|(id, _)| id.process() != own.process()).collect();
         same.sort_unstable_by_key(|(id, seen)| (seen.started, **id));
         let mut deaths = 0;
@@ -153,7 +195,7 @@ impl Deaths {
                 deaths = 0;
             } else if self.is_outlived(holder, *id, seen) || seen.end == End::Alive && !is_silent {
                 // It did not die.
-            } else if seen.last_beat.since(seen.started) >= WELL + whole_pause(deaths) {
+            } else if seen.last_beat.since(seen.started) >= WELL + pause(deaths) {
                 deaths = 1;
             } else {
                 deaths += 1;
@@ -238,14 +280,14 @@ mod tests {
     fn a_pause_is_noted_and_the_row_goes_on_after_it() {
         let row =
             Deaths::default().of_task(&[had("c", 200, 240), had("b", 100, 140), had("a", 0, 40)]).unwrap();
-        assert_eq!(row, DeathRow { deaths: 3, since: at(40) });
+        assert_eq!(row, DeathRow { deaths: 3, since: at(40), ran: Duration::ZERO });
         assert_eq!(row.seen(), "its last 3 holders died while they had it, since 2025-11-22T04:14:13.123Z");
         let note = Why::shortened(&row.seen());
         assert_eq!(DeathRow::read(&note), Some(row));
         let paused = Past { note: Some(note), ..gave("d", 245, 246) };
         assert_eq!(deaths(std::slice::from_ref(&paused)), 3);
         let again = Deaths::default().of_task(&[had("a", 260, 300), paused.clone()]).unwrap();
-        assert_eq!(again, DeathRow { deaths: 4, since: at(40) });
+        assert_eq!((again.deaths, again.since), (4, at(40)));
         assert_eq!(deaths(&[had("a", 700, 740), gave("b", 260, 660), paused]), 1, "it ran well");
         for foreign in ["", "done", "its last x holders died while they had it, since 0 ms"] {
             assert_eq!(DeathRow::read(&Why::shortened(foreign)), None, "{foreign}");
@@ -261,6 +303,9 @@ mod tests {
         assert_eq!(deaths.of_task(&past).map(|row| row.deaths), Some(2));
         deaths.learn(&session("a", id(1, 2), 60, 200, None));
         assert_eq!(deaths.of_task(&past).map(|row| row.deaths), Some(1));
+        deaths.ask_for(id(2, 2));
+        assert_eq!(deaths.of_task(&past), None, "the own process lives");
+        deaths.ask_for(id(9, 1));
         deaths.learn(&session("b", id(3, 1), 150, 200, None));
         assert_eq!(deaths.of_task(&past).map(|row| row.deaths), Some(1), "another process of that name");
         deaths.learn(&session("b", id(2, 2), 150, 200, died(240)));
@@ -314,12 +359,35 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_up_to_ten_minutes_and_differ() {
+    fn pauses_grow_up_to_ten_minutes() {
         for (deaths, whole) in
             [(0, 0), (1, 0), (2, 0), (3, 10), (4, 30), (5, 60), (6, 180), (7, 300), (8, 600), (99, 600)]
         {
-            assert_eq!(pause(deaths, 0), SECOND * whole * 3 / 4);
-            assert_eq!(pause(deaths, u64::MAX), SECOND * whole);
+            assert_eq!(pause(deaths), SECOND * whole);
         }
+    }
+
+    #[test]
+    fn of_what_one_death_left_behind_those_with_the_longest_row_pause_and_come_back_apart() {
+        let half = 1 << 63;
+        let one = Longest::of(&[3, 0, 2]);
+        assert_eq!([3, 4, 5].map(|deaths| one.pause(deaths, half)), [0, 30, 60].map(|pause| SECOND * pause));
+        let two = Longest::of(&[3, 0, 3]);
+        assert_eq!([3, 4, 5].map(|deaths| two.pause(deaths, half)), [0, 15, 60].map(|pause| SECOND * pause));
+        assert_eq!(Longest::of(&[]).pause(3, half), SECOND * 10, "nothing is known of it");
+    }
+
+    #[test]
+    fn a_task_with_two_deaths_in_a_row_stays_where_it_is_until_the_row_is_over() {
+        let until = |past: &[Past]| {
+            let row = Deaths::default().of_task(past)?;
+            Some(row.stays_until(at(500))?.since(at(500)).as_secs())
+        };
+        assert_eq!(until(&[had("a", 0, 40)]), None);
+        assert_eq!(until(&[had("b", 100, 140), had("a", 0, 40)]), Some(300));
+        assert_eq!(until(&[gave("c", 150, 250), had("b", 100, 140), had("a", 0, 40)]), Some(200));
+        let row = Deaths::default().of_task(&[had("b", 100, 140), had("a", 0, 40)]).unwrap();
+        let paused = Past { note: Some(Why::shortened(&row.seen())), ..gave("c", 145, 146) };
+        assert_eq!(until(&[gave("d", 200, 260), paused]), Some(240));
     }
 }

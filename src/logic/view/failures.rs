@@ -10,7 +10,7 @@ use crate::{
         failing::{self, Due, Failures, Fault, Resting, name},
         plan::GaveUp,
     },
-    model::{Holder, Key, Past, SessionId, Share, StoreTime, Term},
+    model::{Holder, Key, SessionId, Share, StoreTime, Term},
     store::LockSeen,
 };
 
@@ -21,6 +21,8 @@ pub(super) struct Judged<'a> {
     pub(super) gave_up: BTreeMap<&'a Key, Vec<GaveUp<SessionId>>>,
     /// Members that fail.
     pub(super) failing: BTreeSet<SessionId>,
+    /// Tasks that are not moved to even out the counts: probes, and those with a row of deaths.
+    pub(super) stays: BTreeSet<&'a Key>,
     /// Next moment at which this may change.
     pub(super) next: Option<Moment>,
 }
@@ -75,10 +77,11 @@ impl SpreadView {
         self.failures().filter(|(_, place, failures)| is_closed(place) && failures.last.is_some()).count()
     }
 
-    /// Returns its last holders, if one of them died.
-    pub(crate) fn past(&self, key: &Key) -> &[Past] {
+    /// Returns how many holders of a task died in a row, before the one that has it.
+    pub(crate) fn deaths_of(&self, key: &Key) -> u32 {
         let failures = self.tasks.get(key).and_then(|known| known.failures.as_deref());
-        failures.map_or(&[], |failures| &failures.past)
+        let row = failures.and_then(|failures| self.deaths.of_task(&failures.past));
+        row.map_or(0, |row| row.deaths)
     }
 
     /// Returns the names of members that are to get a task only if no other has room.
@@ -120,13 +123,18 @@ impl SpreadView {
     }
 
     /// Judges by everything that is known. Where all that take tasks fail, none does.
-    pub(super) fn judge(&self, me: Option<&Me>, now: Moment) -> Judged<'_> {
+    pub(super) fn judge<'a>(&'a self, me: Option<&'a Me>, now: Moment) -> Judged<'a> {
         let (Some(store_now), true) = (self.store_time(now), self.failures().next().is_some()) else {
             return Judged::default();
         };
         let mut due = Due { now: store_now, next: None };
         let (mut faults, mut avoided) = self.faults(me, &mut due);
-        let mut failing = BTreeSet::new();
+        let (mut failing, mut stays) = (BTreeSet::new(), BTreeSet::new());
+        for (key, place, failures) in self.failures() {
+            let TaskPlace::Held { since: Some(since), .. } = place else { continue };
+            let until = self.deaths.of_task(&failures.past).and_then(|row| row.stays_until(*since));
+            stays.extend(until.filter(|until| !due.is_over(*until)).map(|_| key));
+        }
         for (by, faults) in &mut faults {
             let stands = failing::judge(faults, self.held_by(*by).count(), &mut due);
             failing.extend(Some(*by).filter(|_| stands.failing));
@@ -142,7 +150,13 @@ impl SpreadView {
         for ((key, _), one) in avoided {
             gave_up.entry(key).or_default().push(one);
         }
-        Judged { gave_up, failing, next: due.next.map(|at| now + at.since(store_now)) }
+        let probes = |(key, all): (&&'a Key, &Vec<GaveUp<SessionId>>)| {
+            let TaskPlace::Held { session, .. } = self.tasks.get(*key)?.place else { return None };
+            let is_one = failing.contains(&session) && all.iter().any(|one| one.by == session);
+            is_one.then_some(*key)
+        };
+        stays.extend(gave_up.iter().filter_map(probes));
+        Judged { gave_up, failing, stays, next: due.next.map(|at| now + at.since(store_now)) }
     }
 
     fn failures(&self) -> impl Iterator<Item = (&Key, &TaskPlace, &Failures)> {

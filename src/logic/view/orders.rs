@@ -199,10 +199,7 @@ impl SpreadView {
         }
         let judged = self.judge(Some(me), now);
         for (key, owner) in &mut owners {
-            // A probe stays for its minute, whatever else its member has.
-            owner.kept |= owner
-                .session
-                .is_some_and(|session| judged.failing.contains(&session) && judged.avoids(key, session));
+            owner.kept |= judged.stays.contains(*key);
         }
         self.keep_what_may_be_kept(me, &mut owners);
         let mut resolved = Resolved::default();

@@ -56,6 +56,8 @@ struct Life {
     /// A job failed, or a process died.
     failed: bool,
     died: bool,
+    /// By so much later all may be well, for what befell it before.
+    later: Duration,
 }
 
 impl Life {
@@ -69,7 +71,7 @@ impl Life {
             world.join(u32::try_from(cap).unwrap()).await;
         }
         let story = format!("{pods} pods with a cap of {cap}, {tasks} tasks");
-        let mut life = Self { world, dice, story, failed: false, died: false };
+        let mut life = Self { world, dice, story, failed: false, died: false, later: Duration::ZERO };
         life.calm(SECOND * 30).await;
         life
     }
@@ -108,24 +110,23 @@ impl Life {
                 SECOND * 5
             }
             Dies if self.world.pods.len() > 1 => {
-                self.died = true;
+                self.dies(310);
                 self.world.kill(&name, None).await;
                 TTL + SECOND * 8
             }
             Dies | Returns => {
-                self.died = true;
+                self.dies(310);
                 self.world.kill(&name, Some(time)).await;
                 self.pass(time).await;
                 TTL + SECOND * 25
             }
             CrashLoop => {
-                self.died = true;
+                self.dies(310);
                 for _ in 0..2 + self.dice.below(6) {
                     self.world.kill(&name, Some(SECOND * 5)).await;
                     self.pass(SECOND * 25).await;
                 }
-                // Held back for ten minutes at most.
-                SECOND * 640
+                TTL + SECOND * 25
             }
             CutOff => {
                 self.world.set(|now| now.cut.insert(name.clone()));
@@ -146,31 +147,6 @@ impl Life {
                 self.world.set(|now| now.slow = Duration::ZERO);
                 SECOND * 20
             }
-            Drains => {
-                self.world.pods[&name].player.spread.drain();
-                self.pass(SECOND * 10).await;
-                let has = self.world.pods[&name].player.count();
-                let others: u32 = self.world.pods.values().map(|pod| pod.cap).sum::<u32>() - cap;
-                let tasks = self.world.team.keys().len();
-                assert!(
-                    has == 0 || self.world.pods.len() == 1 || (others as usize) < tasks,
-                    "{name} has {has}: {}",
-                    self.story
-                );
-                self.pass(time).await;
-                self.world.pods[&name].player.spread.undrain();
-                SECOND * 20
-            }
-            Pauses => {
-                let spread = &self.world.pods[&name].player.spread;
-                spread.pause();
-                let had: Vec<_> = spread.share().into_keys().collect();
-                self.pass(time).await;
-                let spread = &self.world.pods[&name].player.spread;
-                assert_eq!(spread.share().into_keys().collect::<Vec<_>>(), had, "{}", self.story);
-                spread.resume();
-                SECOND * 20
-            }
             BrokerAway => {
                 self.failed = true;
                 let time = time * 10;
@@ -182,15 +158,48 @@ impl Life {
             BadMachine => self.bad_machine(&name, time * 10).await,
             Killer => self.killer(time).await,
             Deploy => self.deploy().await,
+            Drains => self.drains(&name, time).await,
+            Pauses => self.pauses(&name, time).await,
             ClockAhead => {
+                // A large step is believed after five minutes, and rests are measured by the old time until then.
+                self.later = self.later.max(SECOND * 120);
                 self.world.team.clock.step_wall(time * 10);
                 SECOND * 20
             }
             ClockBack => {
+                // A large step is believed after five minutes, and rests are measured by the old time until then.
+                self.later = self.later.max(SECOND * 120);
                 self.world.team.clock.step_wall_back(time * 10);
                 SECOND * 20
             }
         }
+    }
+
+    /// A process dies: what died three times in a row pauses for so many seconds.
+    fn dies(&mut self, pauses: u32) {
+        self.died = true;
+        self.later = self.later.max(SECOND * pauses);
+    }
+
+    async fn drains(&mut self, name: &str, time: Duration) -> Duration {
+        self.world.pods[name].player.spread.drain();
+        self.pass(SECOND * 10).await;
+        let pod = &self.world.pods[name];
+        let (has, others) = (pod.player.count(), self.room() - pod.cap as usize);
+        assert!(has == 0 || others < self.tasks(), "{name} has {has}: {}", self.told().await);
+        self.pass(time).await;
+        self.world.pods[name].player.spread.undrain();
+        SECOND * 20
+    }
+
+    async fn pauses(&mut self, name: &str, time: Duration) -> Duration {
+        let has = |life: &Self| life.world.pods[name].player.spread.share().into_keys().collect::<Vec<_>>();
+        self.world.pods[name].player.spread.pause();
+        let had = has(self);
+        self.pass(time).await;
+        assert_eq!(has(self), had, "{}", self.told().await);
+        self.world.pods[name].player.spread.resume();
+        SECOND * 20
     }
 
     /// What fails on one machine runs on the others, and nothing that runs is stopped but a probe at a time.
@@ -200,8 +209,9 @@ impl Life {
         if self.world.pods.len() > 1 {
             self.world.close(name).await;
         }
-        let others: u64 = self.world.pods.values().map(|pod| u64::from(pod.cap)).sum();
-        let expected = self.world.team.keys().len().min(usize::try_from(others).unwrap());
+        let expected = self.expected();
+        // A place that a probe left may be taken by what fails at the bad one.
+        let least = expected - if self.tasks() > expected { 3 } else { 1 }.min(expected);
         let bad = self.world.next_name();
         self.world.set(|now| now.broken.insert(bad));
         self.world.join(cap).await;
@@ -209,15 +219,15 @@ impl Life {
         for _ in 0..time.as_secs() {
             self.world.second().await;
             let running = self.world.team.registry.running();
-            assert!(running + 1 >= expected, "{running} of {expected} ran: {}", self.told().await);
+            assert!(running >= least, "{running} of {expected} ran: {}", self.told().await);
         }
         self.world.set(|now| now.broken.clear());
-        SECOND * 900
+        SECOND * 60
     }
 
     /// A task that kills its process does not stop the others for long.
     async fn killer(&mut self, after: Duration) -> Duration {
-        self.died = true;
+        self.dies(610);
         let keys = self.world.team.keys();
         let killer = keys[self.dice.place(keys.len())].clone();
         let _ = write!(self.story, " kills by {killer}");
@@ -232,16 +242,16 @@ impl Life {
         }
         self.world.set(|now| now.killer = None);
         let expected = (self.expected() - 1) * looks;
-        let (deaths, least) = (self.world.deaths - before, if self.world.pods.len() > 2 { 85 } else { 70 });
+        let (deaths, least) = (self.world.deaths - before, [0, 35, 60, 85][self.world.pods.len().min(3)]);
         assert!(ran * 100 >= expected * least, "{ran} of {expected}, {deaths} deaths: {}", self.told().await);
-        assert!(deaths <= 17, "{deaths} deaths: {}", self.told().await);
+        assert!(deaths <= 21, "{deaths} deaths: {}", self.told().await);
         self.world.any().put_back_all().await.unwrap();
-        SECOND * 640
+        TTL + SECOND * 25
     }
 
     /// Every pod is exchanged for one of a version with other tasks.
     async fn deploy(&mut self) -> Duration {
-        let tasks = self.world.team.keys().len();
+        let tasks = self.tasks();
         let more = [0, 1, tasks.div_ceil(10)][self.dice.place(3)];
         let tasks = if self.dice.percent(50) { tasks + more } else { (tasks - more).max(2) };
         let _ = write!(self.story, " to {tasks} tasks");
@@ -259,10 +269,17 @@ impl Life {
 
     // ----- the judge
 
+    fn tasks(&self) -> usize {
+        self.world.team.keys().len()
+    }
+
+    fn room(&self) -> usize {
+        self.world.pods.values().map(|pod| pod.cap as usize).sum()
+    }
+
     /// Number of tasks that should run.
     fn expected(&self) -> usize {
-        let room: u64 = self.world.pods.values().map(|pod| u64::from(pod.cap)).sum();
-        self.world.team.keys().len().min(usize::try_from(room).unwrap())
+        self.tasks().min(self.room())
     }
 
     /// Returns what does not run that should.
@@ -273,8 +290,10 @@ impl Life {
         }
         let status = self.world.any().status();
         let are = |word: &str| status.tasks.values().filter(|task| task.word() == word).count();
-        let waiting = self.world.team.keys().len() - self.expected();
-        if are("waiting for room") != waiting || are("running") + are("failing") != self.expected() {
+        let waiting = self.tasks() - self.expected();
+        if are("waiting for room") + are("resting") != waiting
+            || are("running") + are("failing") != self.expected()
+        {
             return Some(format!("{waiting} wait: {status}"));
         }
         None
@@ -288,9 +307,12 @@ impl Life {
 
     /// Waits until all is well, and sees that it stays so.
     async fn calm(&mut self, within: Duration) {
+        // What ends with a session that has just expired is not over yet.
+        self.pass(SECOND * 3).await;
         let begun = Instant::now();
-        // Where jobs failed the counts are even only when it is known that they work again.
-        let even = if self.failed { SECOND * 900 } else { Duration::ZERO };
+        let within = within + self.later;
+        // Where jobs failed the counts are even when it is known that they work; tasks with deaths stay where they are.
+        let even = if self.failed || self.died { SECOND * 900 } else { Duration::ZERO };
         while let Some((wrong, within)) = self
             .stands_still()
             .map(|wrong| (wrong, within))
