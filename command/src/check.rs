@@ -2,12 +2,13 @@
 
 mod judge;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use clap::Args;
 use tenure::{
     model::{Key, Kind, LockId, ScheduleId, ScheduleName},
     picture::Life,
+    spread::SpreadStatus,
     store::{LockSeen, ScheduleSeen},
 };
 
@@ -202,10 +203,19 @@ impl Judged {
         if wanted.limits.instances.is_none() && wanted.schedules.is_some() {
             return Ok(());
         }
-        let instances = look.all_instances().await?.0.items;
-        self.findings.extend(instances.iter().filter_map(judge::failing));
+        let sessions = look.all_sessions().await?.items;
+        let now = look.now_beside(&sessions);
+        let alive: Vec<_> =
+            sessions.iter().filter(|session| Life::of(session, now) == Life::Alive).cloned().collect();
+        let shares = alive.iter().flat_map(|session| &session.shares);
+        let spreads: BTreeSet<_> = shares.map(|share| share.spread.clone()).collect();
+        for spread in spreads {
+            let locks = look.all_locks(Some(Kind::of_tasks(&spread)), usize::MAX, |_| true).await?.items;
+            let status = SpreadStatus::of_records(spread, &alive, &locks, now);
+            self.findings.extend(judge::failing(&status));
+        }
         let Some(least) = wanted.limits.instances else { return Ok(()) };
-        let alive = instances.iter().filter(|one| one.life == Life::Alive).count();
+        let alive = alive.len();
         if alive < least {
             self.findings.push(Finding::few_instances(alive, least));
         } else {

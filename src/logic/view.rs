@@ -228,6 +228,14 @@ impl SpreadView {
             return false;
         }
         let news = self.tasks.get_mut(key).is_some_and(|known| known.absorb(seen));
+        if let (Some(known), LockSeen::Found(LockRecord { term: read, holding: Some(held), .. })) =
+            (self.tasks.get_mut(key), seen)
+            && let TaskPlace::Held { term, since, .. } = &mut known.place
+            && term == read
+        {
+            // All go by the record's time, not by their own.
+            *since = Some(held.acquired_at);
+        }
         let place = match seen {
             LockSeen::Found(record) => found(record, now, store_now),
             LockSeen::Absent => TaskPlace::Free { since: now },

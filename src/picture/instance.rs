@@ -166,7 +166,7 @@ mod tests {
                 SessionRecord { shares, ..opened }
             })
             .collect();
-        // The first one gave up three tasks, which the second one has had since then.
+        // The first one gave up three tasks, which the second one has had since then; of the other spread one of two.
         let (one, two) = (&sessions[0], &sessions[1]);
         let row = Row::begun(at(5), &one.about.holder, "no such file".to_owned());
         let past = Past::new(one.about.holder.clone(), Term::new(7), at(5), at(10), Ended::Released);
@@ -176,7 +176,15 @@ mod tests {
             let id = LockId { namespace: "n".parse().unwrap(), kind, key: key.to_string().parse().unwrap() };
             let by = Candidate::new(two.id, Ticket::new(1), two.ttl, two.about.holder.clone());
             let record = LockRecord::new(id, Term::new(8));
-            LockRecord { past: vec![past.clone()], holding: Some(Holding::new(by, at(11))), ..record }
+            match key {
+                4 => LockRecord {
+                    holding: Some(Holding::new(Candidate { session: one.id, ..by }, at(11))),
+                    ..record
+                },
+                _ => {
+                    LockRecord { past: vec![past.clone()], holding: Some(Holding::new(by, at(11))), ..record }
+                }
+            }
         };
         let locks: Vec<_> = (0..5).map(lock).collect();
         assert_eq!(failing(&sessions, &locks, at(70)), BTreeMap::new(), "not a minute");

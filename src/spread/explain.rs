@@ -85,9 +85,13 @@ impl Explanation {
                 let of_record = TaskState::of_record(record, session, now);
                 let task = status.tasks.get(&key).unwrap_or(&of_record);
                 let holder = task.holder().map(|(_, id)| (named(status, task), id));
-                let silent = holder.as_ref().and_then(|(name, _)| silent_holder(name, session, now));
-                says.push(silent.unwrap_or_else(|| conclusion(task, status, Some(now))));
-                says.extend(holder.map(|(name, id)| kept_by(&name, status, id)));
+                if let Some(silent) = holder.as_ref().and_then(|(name, _)| silent_holder(name, session, now))
+                {
+                    says.push(silent);
+                } else {
+                    says.push(conclusion(task, status, Some(now)));
+                    says.extend(holder.map(|(name, id)| kept_by(&name, status, id)));
+                }
                 if let TaskState::Moving { from: None, .. } | TaskState::WaitingForRoom { .. } = task {
                     if let (Some(held), Some(death)) =
                         (&record.holding, session.and_then(|session| session.death.as_ref()))

@@ -25,7 +25,7 @@ pub(crate) fn failing_members(
     locks: &[&LockRecord],
     now: StoreTime,
 ) -> BTreeSet<SessionId> {
-    if locks.iter().all(|record| Failures::of(record).gave_up.is_empty()) {
+    if locks.iter().all(|record| Failures::of(record).avoided(now).is_empty()) {
         return BTreeSet::new();
     }
     let (mut view, at) = (SpreadView::new(spread.clone()), Moment::after_start(Duration::ZERO));

@@ -31,8 +31,8 @@ pub enum TaskState {
         session: SessionId,
         /// Term under which it is held.
         term: Term,
-        /// Failures in a row, if this instance has it; or else the number of times that others gave it up, the last one
-        /// less than a minute ago.
+        /// Failures in a row, if this instance has it; or else the number of times that it was given up, for a holder that
+        /// has had it for less than a minute.
         times: u32,
         /// After so many failures this instance gives it up; nothing if another one has it.
         of: Option<u32>,

@@ -69,8 +69,9 @@ impl ActorState {
     /// Decides how long this instance pauses, once everything was read: as a task does after so many deaths, of which
     /// only those count that are more than the fewest of a member that takes part.
     pub(super) fn begin_youth(&mut self, engine: &Engine) {
+        self.view.deaths.ask_for(engine.process);
         let (Some(now), Some(own)) = (engine.store_now(), engine.current()) else { return };
-        self.view.deaths.ask_for(own.id);
+        self.view.deaths.forget(now);
         let takers = self.view.members().filter(|(_, peer)| takes(&peer.share));
         let others = takers.map(|(session, peer)| self.view.deaths.of_member(&peer.holder, session, now));
         let fewest = others.min().unwrap_or(0);

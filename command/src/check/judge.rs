@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 use tenure::{
     model::{Key, ScheduleName, StoreTime},
-    picture::{Instance, Life, Schedule},
+    picture::{Life, Schedule},
+    spread::SpreadStatus,
     store::Refusal,
 };
 
@@ -153,12 +154,13 @@ pub(super) fn schedule(look: &Schedule, limits: Limits, now: StoreTime) -> Vec<F
     findings
 }
 
-/// Judges whether an instance fails in its spreads.
-pub(super) fn failing(one: &Instance) -> Option<Finding> {
-    let spreads = one.failing.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let holder = one.record.about.holder.as_str();
-    let says = format!("{holder} is failing: tasks of {spreads} that it gave up run well elsewhere");
-    (!one.failing.is_empty()).then(|| Finding::new(State::Warning, "failing", Some(holder), &says))
+/// Judges whether members of a spread fail.
+pub(super) fn failing(status: &SpreadStatus) -> impl Iterator<Item = Finding> {
+    status.members.iter().filter(|member| member.failing).map(|member| {
+        let (holder, spread) = (member.holder.as_str(), &status.spread);
+        let says = format!("{holder} is failing: tasks of {spread} that it gave up run well elsewhere");
+        Finding::new(State::Warning, "failing", Some(holder), &says)
+    })
 }
 
 /// Who leads.

@@ -4,7 +4,7 @@ use clap::Args;
 use serde::Serialize;
 use tenure::{
     model::{Key, Kind, LockId, LockRecord, Past, SessionRecord, SpreadName, StoreTime},
-    picture::{Refused, Spread, SpreadMember, SpreadSummary, Task, terms},
+    picture::{Life, Refused, Spread, SpreadMember, SpreadSummary, Task, terms},
     spread::{Explanation, SpreadStatus, TaskState},
     store::LockSeen,
 };
@@ -155,7 +155,7 @@ fn text(shown: &Shown, now: StoreTime, look: &Look) -> String {
             table.row([
                 member.holder.to_string(),
                 format!("{}:{}", member.host, member.pid),
-                if member.failing { "failing" } else { life.as_str() }.to_owned(),
+                if member.failing && *life == Life::Alive { "failing" } else { life.as_str() }.to_owned(),
                 member.tasks.to_string(),
                 if terms.is_empty() { "-".to_owned() } else { terms },
             ]);
@@ -183,6 +183,13 @@ fn told(task: &Task, now: StoreTime) -> (String, String, String) {
     let note = match &task.state {
         _ if task.looks_dead => "its holder looks dead".to_owned(),
         TaskState::Running { .. } => reason(task, 1),
+        TaskState::Resting { by, error, until, .. } if by.is_empty() => {
+            format!(
+                "for another {}, until {}; {error}",
+                times::length(*until),
+                times::local(now.plus(*until))
+            )
+        }
         TaskState::Resting { since, tries, error, until, .. } => format!(
             "for another {}, until {}; failing for {}, given up {tries}x: {error}",
             times::length(*until),

@@ -9,7 +9,7 @@ use crate::model::{Death, Ended, Holder, Past, SessionId, SessionRecord, StoreTi
 /// Pauses after so many deaths in a row, in seconds; after more, as after the last one.
 const PAUSES: [u64; 9] = [0, 0, 0, 10, 30, 60, 180, 300, 600];
 /// After so long a time of running the next death begins another row.
-const WELL: Duration = Duration::from_secs(5 * 60);
+pub(crate) const WELL: Duration = Duration::from_secs(5 * 60);
 /// After so many in a row a task is not moved to even out the counts: what dies together would move together.
 const AGAIN: u32 = 2;
 /// A death is of no interest to anybody after so long.
@@ -42,10 +42,14 @@ impl DeathRow {
         (read.seen() == note.as_str()).then_some(read)
     }
 
-    /// Returns when it is over, for a holder that has had the task since then; nothing if it is too short to say that the
-    /// task should stay where it is.
-    pub(crate) fn stays_until(self, taken: StoreTime) -> Option<StoreTime> {
-        (self.deaths >= AGAIN).then(|| taken.plus(WELL.saturating_sub(self.ran)))
+    /// Returns when it is over, for a holder that has had the task since then.
+    pub(crate) fn lasts_until(self, taken: StoreTime) -> StoreTime {
+        taken.plus(WELL.saturating_sub(self.ran))
+    }
+
+    /// Returns whether the task is not moved to even out the counts.
+    pub(crate) const fn stays(self) -> bool {
+        self.deaths >= AGAIN
     }
 
     /// The row that the last holder has left, if it paused the task.
@@ -70,7 +74,10 @@ impl Longest {
     /// Of the rows of these tasks as they were before.
     pub(crate) fn of(rows: &[u32]) -> Self {
         let longest = rows.iter().copied().max().unwrap_or(0);
-        Self { deaths: longest + 1, is_shared: rows.iter().filter(|row| **row == longest).count() > 1 }
+        Self {
+            deaths: longest.saturating_add(1),
+            is_shared: rows.iter().filter(|row| **row == longest).count() > 1,
+        }
     }
 
     /// Returns the pause of a task with so many deaths before its next start. Of several with the longest row each has a
@@ -111,8 +118,8 @@ pub(crate) struct Deaths {
 
 impl Deaths {
     /// Sets the process that asks.
-    pub(crate) const fn ask_for(&mut self, session: SessionId) {
-        self.own = Some(session.process());
+    pub(crate) const fn ask_for(&mut self, process: u64) {
+        self.own = Some(process);
     }
 
     /// Takes note of a session's record.
@@ -164,7 +171,7 @@ impl Deaths {
                 break;
             }
             if let Some(before) = one.note.as_ref().and_then(DeathRow::read) {
-                let deaths = row.map_or(0, |row| row.deaths) + before.deaths;
+                let deaths = row.map_or(0, |row| row.deaths).saturating_add(before.deaths);
                 return Some(DeathRow { deaths, since: before.since, ran: since_then(row, ran) });
             }
             let session = self.of(one);
@@ -172,7 +179,7 @@ impl Deaths {
                 .is_some_and(|(id, seen)| seen.end == End::Closed || self.is_outlived(&one.holder, id, seen));
             let time = session.map_or(one.to, |(_, seen)| seen.last_beat.min(one.to)).since(one.from);
             if one.how == Ended::Died && !outlived {
-                let deaths = row.map_or(0, |row| row.deaths) + 1;
+                let deaths = row.map_or(0, |row| row.deaths).saturating_add(1);
                 row = Some(DeathRow { deaths, since: one.to, ran: since_then(row, ran) });
                 ran = time;
             } else {
@@ -303,9 +310,9 @@ mod tests {
         assert_eq!(deaths.of_task(&past).map(|row| row.deaths), Some(2));
         deaths.learn(&session("a", id(1, 2), 60, 200, None));
         assert_eq!(deaths.of_task(&past).map(|row| row.deaths), Some(1));
-        deaths.ask_for(id(2, 2));
+        deaths.ask_for(2);
         assert_eq!(deaths.of_task(&past), None, "the own process lives");
-        deaths.ask_for(id(9, 1));
+        deaths.ask_for(9);
         deaths.learn(&session("b", id(3, 1), 150, 200, None));
         assert_eq!(deaths.of_task(&past).map(|row| row.deaths), Some(1), "another process of that name");
         deaths.learn(&session("b", id(2, 2), 150, 200, died(240)));
@@ -381,7 +388,7 @@ mod tests {
     fn a_task_with_two_deaths_in_a_row_stays_where_it_is_until_the_row_is_over() {
         let until = |past: &[Past]| {
             let row = Deaths::default().of_task(past)?;
-            Some(row.stays_until(at(500))?.since(at(500)).as_secs())
+            row.stays().then(|| row.lasts_until(at(500)).since(at(500)).as_secs())
         };
         assert_eq!(until(&[had("a", 0, 40)]), None);
         assert_eq!(until(&[had("b", 100, 140), had("a", 0, 40)]), Some(300));

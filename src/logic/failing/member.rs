@@ -11,6 +11,8 @@ const TASKS: usize = 3;
 const PART: usize = 4;
 /// Each of them so soon after the one before: longer than the time between two probes, or they would be forgotten.
 const WITHIN: Duration = Duration::from_secs(20 * 60);
+/// For so long after the last of them, if no probe tells.
+const LASTS: Duration = Duration::from_secs(60 * 60);
 /// Pause before a probe: as long as the member has been failing, but no shorter and no longer than these.
 const SHORTEST: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(10 * 60);
@@ -38,6 +40,8 @@ impl Due {
 pub(crate) struct Fault<T> {
     pub(crate) task: T,
     pub(crate) at: StoreTime,
+    /// First time that it did so, as far as the record remembers.
+    pub(crate) first: StoreTime,
     /// Since when it has run elsewhere.
     pub(crate) elsewhere: Option<StoreTime>,
     /// Since when the member has it again.
@@ -55,15 +59,16 @@ pub(crate) struct Stands {
     pub(crate) probe: bool,
 }
 
-/// Judges a member that has so many tasks, and forgets the faults before one of those tasks ran well there again.
-pub(crate) fn judge<T>(faults: &mut Vec<Fault<T>>, has: usize, due: &mut Due) -> Stands {
+/// Judges a member that has so many tasks, of which so many are its part, and forgets the faults before one of those that
+/// it gave up ran well there again.
+pub(crate) fn judge<T>(faults: &mut Vec<Fault<T>>, has: usize, part: usize, due: &mut Due) -> Stands {
     let again: Vec<_> = faults.iter().filter_map(|fault| fault.again).collect();
     let proofs: Vec<_> = again.iter().copied().filter(|since| due.is_over(since.plus(WELL))).collect();
     if let Some(proof) = proofs.iter().max() {
         faults.retain(|fault| fault.at > *proof);
     }
     faults.sort_by_key(|fault| fault.at);
-    let Some(since) = failing_since(faults, has, due) else { return Stands::default() };
+    let Some(since) = failing_since(faults, has, part, due) else { return Stands::default() };
     let last = faults.last().map_or(since, |fault| fault.at);
     // One at a time.
     let probe =
@@ -71,15 +76,16 @@ pub(crate) fn judge<T>(faults: &mut Vec<Fault<T>>, has: usize, due: &mut Due) ->
     Stands { failing: true, probe }
 }
 
-fn failing_since<T>(faults: &[Fault<T>], has: usize, due: &mut Due) -> Option<StoreTime> {
+fn failing_since<T>(faults: &[Fault<T>], has: usize, part: usize, due: &mut Due) -> Option<StoreTime> {
     let rows = faults.chunk_by(|one, next| next.at.since(one.at) <= WITHIN);
     let mut failed = rows.filter(|row| {
         let blamed = row.iter().filter_map(|fault| fault.elsewhere);
         let blamed = blamed.filter(|since| due.is_over(since.plus(WELL))).count();
-        let own = has + row.len();
-        blamed >= TASKS.max(own.div_ceil(PART)).min(own)
+        let own = part.max(has + row.len());
+        let last = row[row.len() - 1].at;
+        blamed >= TASKS.max(own.div_ceil(PART)).min(own) && !due.is_over(last.plus(LASTS))
     });
-    Some(failed.next()?[0].at)
+    failed.next()?.iter().map(|fault| fault.first).min()
 }
 
 #[cfg(test)]
@@ -95,7 +101,7 @@ mod tests {
     /// A fault at that time of a task that runs elsewhere a second later.
     fn fault(gave_up: i64) -> Fault<i64> {
         let elsewhere = Some(at(gave_up + 1));
-        Fault { task: gave_up, at: at(gave_up), elsewhere, again: None, tells: true }
+        Fault { task: gave_up, at: at(gave_up), first: at(gave_up), elsewhere, again: None, tells: true }
     }
 
     fn again(fault: Fault<i64>, since: i64) -> Fault<i64> {
@@ -105,7 +111,7 @@ mod tests {
     /// Whether a member with so many tasks is failing, whether a probe is due, and when that may change.
     fn judged(faults: &[Fault<i64>], has: usize, now: i64) -> (bool, bool, Option<i64>) {
         let mut due = Due { now: at(now), next: None };
-        let Stands { failing, probe } = judge(&mut faults.to_vec(), has, &mut due);
+        let Stands { failing, probe } = judge(&mut faults.to_vec(), has, 0, &mut due);
         let next = due.next.map(|next| i64::try_from(next.since(at(0)).as_secs()).unwrap());
         (failing, probe, next)
     }
@@ -126,8 +132,10 @@ mod tests {
         assert!(!is_failing(&[0, 1], 1, 70), "two are too few");
         assert!(is_failing(&[0, 1], 0, 70), "all that it had");
         assert!(!is_failing(&[], 0, 70));
-        assert!(is_failing(&[0, 20 * MINUTE, 40 * MINUTE], 0, 50 * MINUTE));
-        assert!(!is_failing(&[0, 20 * MINUTE, 41 * MINUTE], 0, 50 * MINUTE), "too long apart");
+        let mut due = Due { now: at(70), next: None };
+        assert!(!judge(&mut gave_up(&[0, 1]), 0, 3, &mut due).failing, "it has drained: three are its part");
+        assert!(is_failing(&[0, 20 * MINUTE, 40 * MINUTE], 3, 50 * MINUTE));
+        assert!(!is_failing(&[0, 20 * MINUTE, 41 * MINUTE], 3, 50 * MINUTE), "too long apart");
         assert!(!is_failing(&[0, 1, 2], 20, 70), "less than a quarter");
         assert!(is_failing(&[0, 1, 2, 3, 4, 5, 6], 20, 70));
         let nowhere = gave_up(&[0; 10]).into_iter().map(|fault| Fault { elsewhere: None, ..fault });
@@ -140,14 +148,16 @@ mod tests {
 
     #[test]
     fn a_probe_is_due_after_pauses_that_grow() {
-        assert_eq!(judged(&gave_up(&[0, 1, 2]), 1, 63), (true, true, None));
+        assert_eq!(judged(&gave_up(&[0, 1, 2]), 1, 63), (true, true, Some(3602)));
+        assert_eq!(judged(&gave_up(&[0, 1, 2]), 1, 3602), (false, false, None), "no probe told");
         for (faults, now, next) in [
             (&[0, 1, 2, 90][..], 155, Some(180)),
             (&[0, 1, 2, 90, 200, 420], 500, Some(840)),
             (&[0, 1, 2, 90, 200, 420, 900], 1000, Some(1500)),
         ] {
             assert_eq!(judged(&gave_up(faults), 1, now), (true, false, next), "{faults:?}");
-            assert_eq!(judged(&gave_up(faults), 1, next.unwrap()), (true, true, None), "{faults:?}");
+            let (failing, probe, _) = judged(&gave_up(faults), 1, next.unwrap());
+            assert!(failing && probe, "{faults:?}");
         }
     }
 
@@ -161,20 +171,30 @@ mod tests {
         assert!(judged(&faults, 1, 300).0, "and again");
     }
 
-    /// Probes that fail go round the tasks that it gave up, each of which has its last time only.
+    /// Probes that fail go round the tasks that it gave up. Each record has the last time, and the one two probes before.
     #[test]
-    fn a_member_whose_probes_fail_is_failing_until_one_does_not() {
-        let mut faults = gave_up(&[0, 1, 2]);
-        let mut now = 70;
-        for _ in 0..60 {
-            while !judged(&faults, 1, now).1 {
-                assert!(judged(&faults, 1, now).0, "after {now} s");
-                now += 1;
+    fn a_member_whose_probes_fail_is_failing_until_one_does_not_and_is_probed_ever_less() {
+        for tasks in [1, 2, 3] {
+            let mut faults = gave_up(&[0, 1, 2][..tasks]);
+            let (mut now, mut pause) = (70, 0);
+            let mut times: Vec<Vec<i64>> =
+                (0..tasks).map(|task| vec![i64::try_from(task).unwrap()]).collect();
+            for _ in 0..60 {
+                let begun = now;
+                while !judged(&faults, 0, now).1 {
+                    assert!(judged(&faults, 0, now).0, "after {now} s");
+                    now += 1;
+                }
+                pause = now - begun;
+                let oldest = (0..tasks).min_by_key(|task| times[*task].last().copied()).unwrap();
+                times[oldest].push(now + 5);
+                let first = times[oldest][times[oldest].len().saturating_sub(3)];
+                let fault =
+                    faults.iter_mut().find(|fault| fault.task == i64::try_from(oldest).unwrap()).unwrap();
+                (fault.at, fault.first) = (at(now + 5), at(first));
+                now += 6;
             }
-            faults.sort_by_key(|fault| fault.at);
-            faults[0].at = at(now + 5);
-            now += 6;
+            assert!(pause >= 590, "{tasks} tasks: {pause} s at last");
         }
-        assert!(now > 8 * 60 * MINUTE, "{now}");
     }
 }

@@ -50,7 +50,7 @@ impl Resting {
 
     /// Returns whether it still fails as far as is known, for a holder that has had it since then.
     pub(crate) fn lasts(&self, taken: StoreTime, now: StoreTime) -> bool {
-        !self.by.is_empty() && now.since(taken) < WELL
+        !self.by.is_empty() && now.since(taken) < WELL && !is_ahead(taken, now)
     }
 }
 
@@ -60,6 +60,8 @@ pub(crate) struct GaveUp {
     /// The member, [as a note names it](name).
     pub(crate) by: String,
     pub(crate) at: StoreTime,
+    /// First time that it did so, as far as the record remembers; nothing if it does not remember any.
+    pub(crate) first: Option<StoreTime>,
     /// End of the time in which others go first.
     until: StoreTime,
     /// It gave the task up by itself.
@@ -72,10 +74,15 @@ pub(crate) struct GaveUp {
     pub(crate) tells: bool,
 }
 
+/// Returns whether the clock was set back since then.
+pub(crate) fn is_ahead(at: StoreTime, now: StoreTime) -> bool {
+    at.since(now) > AHEAD
+}
+
 impl GaveUp {
     /// Returns the time until which others go first; nothing if the clock was set back since then.
     pub(crate) fn until(&self, now: StoreTime) -> Option<StoreTime> {
-        (self.at.since(now) <= AHEAD).then_some(self.until)
+        (!is_ahead(self.at, now)).then_some(self.until)
     }
 }
 
@@ -124,12 +131,13 @@ fn gave_up(past: &[Past]) -> Vec<GaveUp> {
         let is_own = |other: &&Past| other.holder == one.holder;
         let again = past[..place].iter().filter(is_own).find(|later| ran_well(later)).map(|later| later.from);
         // Whichever of its failures was the first that another did not have.
-        let first = past.iter().rposition(|other| is_own(&other) && read(other).is_some()).unwrap_or(0);
+        let first = past.iter().rposition(|other| is_own(&other) && read(other).is_some()).unwrap_or(place);
         let others = past[..first].iter().rev().filter(|other| !is_own(other));
         let elsewhere = others.filter(|_| given).find(|later| ran_well(later)).map(|later| later.from);
         let until = at.plus(if given { REMEMBERED } else { REVOKED });
         let tells = given && place + 1 < PAST_HOLDERS;
-        all.push(GaveUp { by, at, until, is_fault: given, elsewhere, again, tells });
+        let first = Some(past[first].to);
+        all.push(GaveUp { by, at, first, until, is_fault: given, elsewhere, again, tells });
     }
     if let Some((at, row)) = past.iter().find_map(|one| Some((one.to, read(one)?))) {
         let works: Vec<_> = past.iter().filter(|one| ran_well(one)).map(|one| name(&one.holder)).collect();
@@ -139,6 +147,7 @@ fn gave_up(past: &[Past]) -> Vec<GaveUp> {
         all.extend(named.into_iter().map(|by| GaveUp {
             by,
             at,
+            first: None,
             until,
             is_fault: true,
             elsewhere: None,

@@ -1,13 +1,16 @@
 //! Failures of tasks and members, as far as the records that were read tell of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{Known, Me, Peer, SpreadView, TaskPlace};
 use crate::{
     clock::Moment,
     logic::{
         digest::{self, agree},
-        failing::{self, Due, Failures, Fault, Resting, name},
+        failing::{self, DeathRow, Due, Failures, Fault, ROW_ENDS, Resting, is_ahead, name},
         plan::GaveUp,
     },
     model::{Holder, Key, SessionId, Share, StoreTime, Term},
@@ -77,11 +80,21 @@ impl SpreadView {
         self.failures().filter(|(_, place, failures)| is_closed(place) && failures.last.is_some()).count()
     }
 
-    /// Returns how many holders of a task died in a row, before the one that has it.
+    /// Returns how many holders of a task died in a row, before the one that has it; none if it runs well there.
     pub(crate) fn deaths_of(&self, key: &Key) -> u32 {
-        let failures = self.tasks.get(key).and_then(|known| known.failures.as_deref());
-        let row = failures.and_then(|failures| self.deaths.of_task(&failures.past));
-        row.map_or(0, |row| row.deaths)
+        self.tasks.get(key).and_then(|known| self.row_of(known)).map_or(0, |(row, _)| row.deaths)
+    }
+
+    /// The row of deaths of a task that somebody has, and when it is over.
+    fn row_of(&self, known: &Known) -> Option<(DeathRow, StoreTime)> {
+        let TaskPlace::Held { since: Some(since), .. } = known.place else { return None };
+        let (failures, (now, _)) = (known.failures.as_deref()?, self.clock?);
+        // Where the clock was set back the record says nothing.
+        if failures.past.is_empty() || now.since(since) >= ROW_ENDS || is_ahead(since, now) {
+            return None;
+        }
+        let row = self.deaths.of_task(&failures.past)?;
+        Some((row, row.lasts_until(since))).filter(|(_, until)| *until > now)
     }
 
     /// Returns the names of members that are to get a task only if no other has room.
@@ -130,19 +143,26 @@ impl SpreadView {
         let mut due = Due { now: store_now, next: None };
         let (mut faults, mut avoided) = self.faults(me, &mut due);
         let (mut failing, mut stays) = (BTreeSet::new(), BTreeSet::new());
-        for (key, place, failures) in self.failures() {
-            let TaskPlace::Held { since: Some(since), .. } = place else { continue };
-            let until = self.deaths.of_task(&failures.past).and_then(|row| row.stays_until(*since));
-            stays.extend(until.filter(|until| !due.is_over(*until)).map(|_| key));
+        let mut has: BTreeMap<SessionId, usize> = BTreeMap::new();
+        for (key, known) in &self.tasks {
+            if let TaskPlace::Held { session, .. } = known.place {
+                *has.entry(session).or_default() += 1;
+            }
+            let row = self.row_of(known).filter(|(row, _)| row.stays());
+            stays.extend(row.filter(|(_, until)| !due.is_over(*until)).map(|_| key));
         }
+        let takers: Vec<_> =
+            self.all(me).filter(|(.., share)| takes(share)).map(|(session, ..)| session).collect();
+        let part = self.tasks.len() / takers.len().max(1);
         for (by, faults) in &mut faults {
-            let stands = failing::judge(faults, self.held_by(*by).count(), &mut due);
+            let has = has.get(by).copied().unwrap_or(0);
+            let stands = failing::judge(faults, has, part, &mut due);
             failing.extend(Some(*by).filter(|_| stands.failing));
             let gave_up =
                 |fault: &Fault<_>| (fault.task, GaveUp { by: *by, probe: stands.probe && fault.tells });
             avoided.extend(faults.iter().map(gave_up));
         }
-        if self.all(me).filter(|(.., share)| takes(share)).all(|(session, ..)| failing.contains(&session)) {
+        if takers.iter().all(|session| failing.contains(session)) {
             failing.clear();
         }
         let mut gave_up: BTreeMap<&Key, Vec<_>> = BTreeMap::new();
@@ -156,7 +176,9 @@ impl SpreadView {
             is_one.then_some(*key)
         };
         stays.extend(gave_up.iter().filter_map(probes));
-        Judged { gave_up, failing, stays, next: due.next.map(|at| now + at.since(store_now)) }
+        // All that changes within a second is planned at once.
+        let next = due.next.map(|at| now + at.since(store_now) + Duration::from_secs(1));
+        Judged { gave_up, failing, stays, next }
     }
 
     fn failures(&self) -> impl Iterator<Item = (&Key, &TaskPlace, &Failures)> {
@@ -190,8 +212,12 @@ impl SpreadView {
                         |own: bool| held.filter(|(holder, _)| (holder == by) == own).map(|(_, since)| since);
                     let task = (key, place);
                     if one.is_fault {
-                        let (elsewhere, again) = (one.elsewhere.or(since(false)), one.again.or(since(true)));
-                        let fault = Fault { task, at: one.at, elsewhere, again, tells: one.tells };
+                        let (elsewhere, again) = (
+                            one.elsewhere.or(since(false).filter(|_| one.first.is_some())),
+                            one.again.or(since(true)),
+                        );
+                        let (at, first, tells) = (one.at, one.first.unwrap_or(one.at), one.tells);
+                        let fault = Fault { task, at, first, elsewhere, again, tells };
                         faults.entry(*by).or_default().push(fault);
                     } else if one.again.is_none() {
                         avoided.push((task, GaveUp { by: *by, probe: false }));

@@ -204,6 +204,7 @@ impl SpreadView {
         self.keep_what_may_be_kept(me, &mut owners);
         let mut resolved = Resolved::default();
         if me.share.paused {
+            resolved.failing = judged.failing;
             resolved.withdraw(mine, &BTreeSet::new());
             return resolved;
         }

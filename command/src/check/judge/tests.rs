@@ -3,9 +3,9 @@
 use tenure::{
     model::{
         About, Definition, Finish, Nonce, Outcome, Pause, Rules, RunId, RunRecord, ScheduleId,
-        ScheduleRecord, SessionId, SessionRecord, Term, Why,
+        ScheduleRecord, SessionId, SessionRecord, Share, Term, Why,
     },
-    picture::{Held, Ledger, Lives},
+    picture::{Ledger, Lives},
 };
 
 use super::*;
@@ -109,15 +109,12 @@ fn a_line_has_room_for_ten_findings() {
 fn an_instance_that_fails_in_a_spread_is_a_warning() {
     let about = About::new("n".parse().unwrap(), "pod-1".parse().unwrap());
     let ttl = Duration::from_secs(30);
-    let session = SessionRecord::opened(SessionId::from_u128(1), about, Nonce::new(1), ttl, at(0));
-    let judged = |spreads: &[&str]| {
-        let spreads = spreads.iter().map(|name| name.parse().unwrap()).collect();
-        failing(&Instance::of(session.clone(), Held::default(), spreads, at(0)))
-    };
-    assert_eq!(judged(&[]), None);
-    let finding = judged(&["mail", "topics"]).unwrap();
-    assert_eq!(
-        (finding.state, finding.says.as_str()),
-        (State::Warning, "pod-1 is failing: tasks of mail, topics that it gave up run well elsewhere")
-    );
+    let mut session = SessionRecord::opened(SessionId::from_u128(1), about, Nonce::new(1), ttl, at(0));
+    session.shares = vec![Share::new("mail".parse().unwrap())];
+    let mut status = SpreadStatus::of_records("mail".parse().unwrap(), &[session], &[], at(0));
+    assert_eq!(failing(&status).count(), 0);
+    status.members[0].failing = true;
+    let findings: Vec<_> = failing(&status).map(|finding| (finding.state, finding.says)).collect();
+    let says = "pod-1 is failing: tasks of mail that it gave up run well elsewhere".to_owned();
+    assert_eq!(findings, [(State::Warning, says)]);
 }

@@ -48,7 +48,10 @@ pub(super) fn tell(page: &mut Page<'_>, name: &SpreadName) {
             Life::Alive => Tone::Plain,
             _ => Tone::Bad,
         };
-        let mark = if member.failing { " (failing)" } else { one.life.mark() };
+        let mark = match one.life {
+            Life::Alive if member.failing => " (failing)",
+            life => life.mark(),
+        };
         let share = shares(&member.share);
         page.text(0, format!("{bar} {}{mark}: {has}, {share}", member.holder), tone);
     }
