@@ -53,7 +53,7 @@ async fn the_listings_are_the_same_on_a_server() {
     let instances = world.json(&["instances"]);
     let instances = listing(&instances);
     for one in instances {
-        fields(one, &and(SESSION, &and(LIFE, &[("held", "object")])));
+        fields(one, &and(SESSION, &and(LIFE, &[("held", "object"), ("failing", "array")])));
     }
     let first = item(instances, "/about/holder", "pod-1");
     assert_eq!((&first["held"]["locks"], &first["held"]["schedules"]), (&1.into(), &1.into()));

@@ -153,8 +153,17 @@ struct Ran {
 }
 
 /// Pods, tasks, seconds after which one kills, seconds after which its pod is back.
-const KILLERS: [(usize, usize, f64, u64); 5] =
-    [(5, 100, 20.0, 10), (2, 10, 0.5, 10), (5, 100, 0.5, 60), (5, 100, 90.0, 10), (5, 100, 120.0, 10)];
+const KILLERS: [(usize, usize, f64, u64); 9] = [
+    (5, 100, 20.0, 10),
+    (3, 12, 60.0, 60),
+    (2, 10, 0.5, 10),
+    (2, 10, 120.0, 10),
+    (3, 12, 45.0, 10),
+    (5, 100, 0.5, 60),
+    (5, 100, 60.0, 60),
+    (5, 100, 90.0, 10),
+    (5, 100, 120.0, 10),
+];
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_kills_its_process_pauses_ever_longer_and_the_others_run() {
