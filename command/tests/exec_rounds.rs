@@ -22,14 +22,14 @@ use crate::{
 const TTL: Duration = Duration::from_secs(30);
 
 /// A child that forks twice, leaves its session, ignores what can be ignored, and has a crowd with it. It tells when
-/// it has begun, and whom it finds of an earlier one.
+/// it has begun, and whom it finds of an earlier one: each environment is read once, as processes end meanwhile.
 fn wild(folder: &Folder, crowd: u32) -> String {
     let path = folder.path().display();
     format!(
         "trap '' TERM HUP INT
         grep -lsz '^TENURE_TEST={path}$' /proc/[0-9]*/environ | while read environ; do
-            grep -qsz \"^TENURE_TERM=$TENURE_TERM$\" $environ || grep -qsz '^TENURE_TERM=' $environ && \
-            ! grep -qsz \"^TENURE_TERM=$TENURE_TERM$\" $environ && echo $environ >> {path}/overlap
+            term=$(grep -asz '^TENURE_TERM=' $environ | tr -d '\\000')
+            [ -z \"$term\" ] || [ \"$term\" = \"TENURE_TERM=$TENURE_TERM\" ] || echo $environ $term >> {path}/overlap
         done
         (setsid sh -c 'trap \"\" TERM HUP INT; while :; do sleep 1; done' &)
         i=0; while [ $i -lt {crowd} ]; do (sh -c 'trap \"\" TERM; sleep 600; sleep 600' &); i=$((i+1)); done
