@@ -173,9 +173,8 @@ fn often(times: u32) -> String {
 
 /// The name of its holder.
 fn named(status: &SpreadStatus, task: &TaskState) -> String {
-    let Some((holder, session)) = task.holder() else { return "nobody".to_owned() };
-    let name = status.name_of_session(session).or_else(|| holder.map(ToString::to_string));
-    name.unwrap_or_else(|| session.to_string())
+    let name = task.holder().and_then(|(_, session)| status.name_of_session(session));
+    name.or_else(|| task.holder_name()).unwrap_or_else(|| "nobody".to_owned())
 }
 
 // ----- facts

@@ -1,6 +1,6 @@
 //! States of a task, and the one word for each.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -106,6 +106,13 @@ impl TaskState {
         }
     }
 
+    /// Returns the name of the instance that has it, or else the id of its session.
+    #[must_use]
+    pub fn holder_name(&self) -> Option<String> {
+        let (holder, session) = self.holder()?;
+        Some(holder.map_or_else(|| session.to_string(), ToString::to_string))
+    }
+
     /// Returns the state that the task's record tells, with that of its holder's session if there is one.
     #[must_use]
     pub fn of_record(record: &LockRecord, holder: Option<&SessionRecord>, now: StoreTime) -> Self {
@@ -150,19 +157,6 @@ impl TaskState {
 
     pub(super) fn restarting(holder: Holder) -> Self {
         Self::Moving { from: Some(holder.clone()), to: Some(holder) }
-    }
-}
-
-impl fmt::Display for TaskState {
-    /// The word, and what there is to say of it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())?;
-        match self {
-            Self::Failing { times, of: Some(of), error, .. } => write!(f, " ({times} of {of}): {error}"),
-            Self::Failing { times, of: None, error, .. } => write!(f, " (given up {times}x): {error}"),
-            Self::Moving { to: Some(to), .. } => write!(f, " to {to}"),
-            _ => Ok(()),
-        }
     }
 }
 

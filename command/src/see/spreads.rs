@@ -176,10 +176,7 @@ fn text(shown: &Shown, now: StoreTime, look: &Look) -> String {
 
 /// A task's state, its holder, and what else there is to say.
 fn told(task: &Task, now: StoreTime) -> (String, String, String) {
-    let holder = task.state.holder().map_or_else(
-        || "-".to_owned(),
-        |(holder, session)| holder.map_or_else(|| session.to_string(), ToString::to_string),
-    );
+    let holder = task.state.holder_name().unwrap_or_else(|| "-".to_owned());
     let note = match &task.state {
         _ if task.looks_dead => "its holder looks dead".to_owned(),
         TaskState::Running { .. } => reason(task, 1),

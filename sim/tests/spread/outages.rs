@@ -11,7 +11,6 @@ use std::{
 use tenure::{
     Lease,
     spread::Task,
-    store::Store,
     testing::{Call, Course, Fault, Intercept},
 };
 use tokio::time::Instant;
@@ -62,14 +61,6 @@ async fn until_all_run(team: &Team, tasks: usize) -> Duration {
     begun.elapsed()
 }
 
-/// Notes in the records of all tasks.
-async fn notes(team: &Team) -> Vec<String> {
-    let kind = tenure::model::Kind::Task(SPREAD.parse().unwrap());
-    let page = team.memory.list_locks("test".parse().unwrap(), Some(kind), None, 100_000, SECOND);
-    let past = page.await.unwrap().items.into_iter().flat_map(|record| record.past);
-    past.filter_map(|past| past.note).map(|note| note.to_string()).collect()
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_away_again_and_again_makes_nothing_pause() {
     let team = Team::new(100);
@@ -84,7 +75,7 @@ async fn a_store_that_is_away_again_and_again_makes_nothing_pause() {
         println!("away for {away} s: all run {took:.1?} after it is back");
         assert!(took <= SECOND * 10, "{took:?}");
     }
-    assert_eq!(notes(&team).await, [""; 0]);
+    assert_eq!(team.notes().await, []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,7 +91,7 @@ async fn one_of_two_that_is_cut_off_again_and_again_makes_nothing_pause() {
         let took = until_all_run(&team, 20).await;
         assert!(took <= SECOND * 10, "{took:?} the {}. time", time + 1);
     }
-    assert_eq!(notes(&team).await, [""; 0]);
+    assert_eq!(team.notes().await, []);
 }
 
 /// A machine; if it is broken, all children fail on it.

@@ -237,6 +237,17 @@ impl Team {
             .collect()
     }
 
+    /// Notes in the records of all tasks.
+    pub(crate) async fn notes(&self) -> Vec<(Key, String)> {
+        let kind = Some(Kind::Task(SPREAD.parse().unwrap()));
+        let page = self.memory.list_locks("test".parse().unwrap(), kind, None, 100_000, SECOND);
+        let notes = page.await.unwrap().items.into_iter().flat_map(|record| {
+            let key = record.id.key;
+            record.past.into_iter().filter_map(move |past| Some((key.clone(), past.note?.to_string())))
+        });
+        notes.collect()
+    }
+
     /// Number of tasks that changed their term.
     pub(crate) async fn moves(&self, before: &BTreeMap<Key, (Term, Option<String>)>) -> usize {
         let after = self.terms().await;

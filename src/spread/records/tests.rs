@@ -167,7 +167,7 @@ fn what_rests_is_explained_by_its_failures() {
 }
 
 #[test]
-fn what_waits_for_room_says_the_remedy_first() {
+fn the_explanation_of_a_task_without_room_begins_with_the_remedy() {
     let session = |number, cap| session(number, &format!("pod-{number}"), |share| share.cap = cap);
     let (one, two) = (session(1, 1), session(2, 1));
     let paused =

@@ -153,8 +153,7 @@ impl Screen {
                 th scope="row" { (key(&around.base, &id)) }
                 td { span class=(class) { (word) } }
                 td {
-                    @if let Some((holder, session)) = task.state.holder() {
-                        @let holder = holder.map_or_else(|| session.to_string(), ToString::to_string);
+                    @if let (Some((_, session)), Some(holder)) = (task.state.holder(), task.state.holder_name()) {
                         (instance(&around.base, &holder, session))
                     }
                 }

@@ -6,18 +6,14 @@ mod world;
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-use tenure::{
-    model::{Key, Kind},
-    spread::TaskState,
-    store::Store,
-};
+use tenure::spread::TaskState;
 use tenure_sim::{Dice, is_whole};
 use tokio::time::Instant;
 
 use self::world::World;
-use crate::spread::team::{SECOND, SPREAD};
+use crate::spread::team::{SECOND, Team};
 
-/// What befalls a fleet.
+/// Events that befall a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Joins,
@@ -51,7 +47,7 @@ const TTL: Duration = Duration::from_secs(30);
 struct Life {
     world: World,
     dice: Dice,
-    /// What befell it so far.
+    /// Events so far.
     story: String,
     /// A job failed, or a process died.
     failed: bool,
@@ -65,7 +61,7 @@ impl Life {
         let mut dice = Dice::new(seed);
         let (pods, tasks) = (2 + dice.place(4), 4 + dice.place(36));
         let mut world = World::new(tasks, seed);
-        // One life in four has less room than tasks.
+        // A quarter of the lives has less room than tasks.
         let cap = if dice.percent(25) { (tasks / (pods + 1)).max(1) } else { tasks };
         for _ in 0..pods {
             world.join(u32::try_from(cap).unwrap()).await;
@@ -202,7 +198,7 @@ impl Life {
         SECOND * 20
     }
 
-    /// What fails on one machine runs on the others, and nothing that runs is stopped but a probe at a time.
+    /// Tasks that fail on one machine run on the others, and none of these is stopped but a probe at a time.
     async fn bad_machine(&mut self, name: &str, time: Duration) -> Duration {
         self.failed = true;
         let cap = self.world.pods[name].cap;
@@ -256,7 +252,7 @@ impl Life {
         let tasks = if self.dice.percent(50) { tasks + more } else { (tasks - more).max(2) };
         let _ = write!(self.story, " to {tasks} tasks");
         let gap = self.seconds(2, 60);
-        self.world.team = crate::spread::team::Team::beside(&self.world.team, tasks);
+        self.world.team = Team::beside(&self.world.team, tasks);
         for name in self.world.names() {
             let cap = self.world.pods[&name].cap;
             self.world.join(cap).await;
@@ -307,7 +303,7 @@ impl Life {
 
     /// Waits until all is well, and sees that it stays so.
     async fn calm(&mut self, within: Duration) {
-        // What ends with a session that has just expired is not over yet.
+        // Jobs of a session that has just expired have not ended yet.
         self.pass(SECOND * 3).await;
         let begun = Instant::now();
         let within = within + self.later;
@@ -327,22 +323,11 @@ impl Life {
         self.later = Duration::ZERO;
         let starts = self.world.team.registry.starts() - starts;
         assert!(starts == 0 || self.failed && starts <= 3, "{starts} starts in peace: {}", self.told().await);
-        for (key, note) in self.notes().await {
+        for (key, note) in self.world.team.notes().await {
             let says = |words: &str| note.contains(words);
             assert!(self.failed || !says("failing since"), "{key}: {note}: {}", self.story);
             assert!(self.died || !says("holders died"), "{key}: {note}: {}", self.story);
         }
-    }
-
-    async fn notes(&self) -> Vec<(Key, String)> {
-        let kind = Some(Kind::Task(SPREAD.parse().unwrap()));
-        let page = self.world.team.memory.list_locks("test".parse().unwrap(), kind, None, 100_000, SECOND);
-        let records = page.await.unwrap().items.into_iter();
-        let notes = records.flat_map(|record| {
-            let key = record.id.key;
-            record.past.into_iter().filter_map(move |past| Some((key.clone(), past.note?.to_string())))
-        });
-        notes.collect()
     }
 
     /// The story, and how things stand.
@@ -360,7 +345,7 @@ impl Life {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_befalls_a_fleet_all_that_should_run_does_in_time() {
+async fn all_tasks_run_in_time_and_evenly_after_random_events() {
     let only = std::env::var("LIFE").ok().map(|seed| seed.parse().unwrap());
     let seeds = only.map_or(1..if is_whole() { 501 } else { 21 }, |seed: u64| seed..seed + 1);
     let mut befell: BTreeMap<String, usize> = BTreeMap::new();

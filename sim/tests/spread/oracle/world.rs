@@ -49,7 +49,7 @@ impl Intercept for Way {
     }
 }
 
-/// A pod, and how often it was started under its name.
+/// A pod, and the most tasks it may have.
 pub(super) struct Pod {
     pub(super) player: Player,
     pub(super) cap: u32,
