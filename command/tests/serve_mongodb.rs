@@ -79,6 +79,33 @@ async fn tasks_move_away_from_whoever_is_killed_or_drained() {
 }
 
 #[tokio::test]
+async fn tasks_whose_children_fail_on_one_machine_run_on_the_others_and_none_that_runs_is_stopped() {
+    let stage = Stage::new("spread-bad").await;
+    let (file, ran) = (stage.folder.join("tasks"), stage.folder.join("ran"));
+    let tasks: Vec<_> = (0..30).map(|number| format!("topic-{number:02}")).collect();
+    fs::write(&file, tasks.join("\n")).unwrap();
+    let file = file.display().to_string();
+    for (name, fails) in [("exits", "exit 3"), ("cannot start", "exit 127")] {
+        let script = format!(
+            "[ $TENURE_HOLDER = bad ] && {fails}; echo $TENURE_KEY >> {}; exec sleep 600",
+            ran.display()
+        );
+        let words = ["spread", "--name", name, "--tasks", file.as_str(), "--cap", "20", "--tries", "3", "--"];
+        let words = [&words[..], &["sh", "-c", script.as_str()]].concat();
+        let fleet = ["good-1", "good-2", "bad"].map(|holder| stage.start(holder, &words));
+        until_tasks("all on the good ones", &stage.folder, |running| {
+            !running.contains_key("bad") && all(running) == tasks
+        });
+        let mut begun = lines(&ran);
+        begun.sort();
+        assert_eq!(begun, tasks, "{name}: each began once, and none was stopped");
+        drop(fleet);
+        until_tasks("an end", &stage.folder, |running| all(running).is_empty());
+        fs::remove_file(&ran).unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_tick_runs_once_unless_an_operator_holds_the_schedule() {
     let stage = Stage::new("cron-server").await;
     let mut watch = stage.command();

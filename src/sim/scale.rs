@@ -225,6 +225,7 @@ impl LargeFleet {
             load: 0,
             apart: false,
             failing: false,
+            gave_up: 0,
             rank: 0,
         };
         Input {

@@ -150,6 +150,11 @@ async fn what_fails_on_one_machine_runs_on_the_others_and_it_is_as_they_are_once
         let took = until_all_run(&team, 30).await + SECOND;
         assert!(took <= SECOND * 60, "{took:?}");
         let started = team.registry.starts() - starts;
+        assert_eq!(
+            started,
+            if joins_later { 10 } else { 30 },
+            "none that ran was stopped for one that failed"
+        );
         let (mut least, starts) = (30, team.registry.starts());
         for _ in 0..2 * 3600 {
             tokio::time::sleep(SECOND).await;

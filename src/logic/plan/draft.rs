@@ -78,9 +78,9 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
         self.successors[task] = Some(successor);
     }
 
-    /// Number of tasks each gave up that another has.
+    /// Number of tasks each gave up that another has, or that rest.
     fn given_up(&self) -> Vec<usize> {
-        let mut given = vec![0; self.members.len()];
+        let mut given: Vec<_> = self.members.iter().map(|member| member.gave_up).collect();
         for (task, all) in &self.avoided {
             let Some(owner) = self.owner(*task) else { continue };
             for one in all.iter().filter(|one| one.by != owner) {

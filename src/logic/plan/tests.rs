@@ -15,6 +15,7 @@ fn member(id: u32) -> PlanMember<u32> {
         load: 0,
         apart: false,
         failing: false,
+        gave_up: 0,
         rank: 0,
     }
 }
@@ -231,6 +232,7 @@ fn fleets() -> impl Strategy<Value = SmallFleet> {
                 load,
                 apart: false,
                 failing: false,
+                gave_up: 0,
                 rank,
             };
         let members = members.into_iter().enumerate().map(member).collect();

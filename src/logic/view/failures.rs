@@ -24,6 +24,8 @@ pub(super) struct Judged<'a> {
     pub(super) gave_up: BTreeMap<&'a Key, Vec<GaveUp<SessionId>>>,
     /// Members that fail.
     pub(super) failing: BTreeSet<SessionId>,
+    /// Number of tasks that each member gave up and that rest.
+    pub(super) resting: BTreeMap<SessionId, usize>,
     /// Tasks that are not moved to even out the counts: probes, and those with a row of deaths.
     pub(super) stays: BTreeSet<&'a Key>,
     /// Next moment at which this may change.
@@ -76,8 +78,11 @@ impl SpreadView {
 
     /// Returns how many tasks rest.
     pub(crate) fn resting(&self, now: Moment) -> usize {
-        let is_closed = |place: &TaskPlace| matches!(place, TaskPlace::Closed { until } if now < *until);
-        self.failures().filter(|(_, place, failures)| is_closed(place) && failures.last.is_some()).count()
+        self.failures().filter(|(key, _, failures)| self.rests(key, now) && failures.last.is_some()).count()
+    }
+
+    fn rests(&self, key: &Key, now: Moment) -> bool {
+        matches!(self.task(key), Some(TaskPlace::Closed { until }) if now < *until)
     }
 
     /// Returns how many holders of a task died in a row, before the one that has it; none if it runs well there.
@@ -166,8 +171,12 @@ impl SpreadView {
             failing.clear();
         }
         let mut gave_up: BTreeMap<&Key, Vec<_>> = BTreeMap::new();
+        let mut resting: BTreeMap<SessionId, usize> = BTreeMap::new();
         avoided.sort_by_key(|(place, _)| *place);
         for ((key, _), one) in avoided {
+            if self.rests(key, now) {
+                *resting.entry(one.by).or_default() += 1;
+            }
             gave_up.entry(key).or_default().push(one);
         }
         let probes = |(key, all): (&&'a Key, &Vec<GaveUp<SessionId>>)| {
@@ -178,7 +187,7 @@ impl SpreadView {
         stays.extend(gave_up.iter().filter_map(probes));
         // All that changes within a second is planned at once.
         let next = due.next.map(|at| now + at.since(store_now) + Duration::from_secs(1));
-        Judged { gave_up, failing, stays, next }
+        Judged { gave_up, failing, resting, stays, next }
     }
 
     fn failures(&self) -> impl Iterator<Item = (&Key, &TaskPlace, &Failures)> {

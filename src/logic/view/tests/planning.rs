@@ -1,7 +1,10 @@
 //! Actions that a plan yields for one instance.
 
 use super::*;
-use crate::model::{Candidate, Holding, Kind, LockId};
+use crate::{
+    logic::failing::Row,
+    model::{Candidate, Closed, Ended, Holding, Kind, LockId, Past},
+};
 
 /// By what was learned, with nothing of its own.
 fn resolved(view: &SpreadView, me: &Me, now: u64) -> Resolved {
@@ -182,4 +185,39 @@ fn many_small_spreads_are_shared_out_evenly() {
         println!("50 spreads of {tasks} over 4: {:?}", counts.values().collect::<Vec<_>>());
         assert!(counts.values().all(|count| (*count as f64) < 2.0 * even), "{tasks}: {counts:?}");
     }
+}
+
+/// A task that its last holder gave up, and that rests for a second.
+fn given_up(task: usize, by: u128, now: StoreTime) -> LockSeen {
+    let lock = LockId { namespace: "n".parse().unwrap(), kind: Kind::of_tasks(&spread()), key: key(task) };
+    let note = Row::begun(now, &holder(by), "no route to host".to_owned()).note();
+    let term = Term::new(task as u64 + 1);
+    let last = Past::new(holder(by), term, StoreTime::from_millis(0), now, Ended::Released);
+    LockSeen::Found(LockRecord {
+        past: vec![Past { note: Some(note), ..last }],
+        closed: Some(Closed::for_length(now, SECOND)),
+        ..LockRecord::new(lock, term)
+    })
+}
+
+#[test]
+fn no_task_that_runs_is_stopped_while_those_that_a_member_gave_up_rest() {
+    let mut one = view(12);
+    let store_now = StoreTime::from_millis(60_000);
+    for number in 2..=3 {
+        one.saw(id(number), &alive(number, 1), at(0), Some(store_now));
+    }
+    for task in 0..12 {
+        one.learns(&key(task), Some((task as u128 / 4 + 1, task as u64 + 1)), at(0));
+    }
+    let mine: BTreeMap<_, _> = (0..4).map(|task| (key(task), Mine::Has)).collect();
+    assert_eq!(one.resolve(&me(1), &mine, BOUNDS, at(5000)).successors, BTreeMap::new());
+    for rest in 9..12 {
+        one.read(&key(rest), &given_up(rest, 3, store_now), at(5000), at(5000), Some(store_now));
+    }
+    let while_they_rest = one.resolve(&me(1), &mine, BOUNDS, at(5100));
+    assert_eq!((while_they_rest.orders, while_they_rest.successors), (vec![], BTreeMap::new()));
+    let after = one.resolve(&me(1), &mine, BOUNDS, at(6100)).successors;
+    let after: Vec<_> = after.into_iter().filter_map(|(_, to)| to).collect();
+    assert!(after.len() == 3 && !after.contains(&id(3)), "to others, with nothing in exchange: {after:?}");
 }
