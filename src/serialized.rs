@@ -354,6 +354,7 @@ fn a_spread_has_members_tasks_and_phases() {
         here: BTreeMap::from([(key("orders"), Phase::Running)]),
         planned: true,
         held_back: Some(HeldBack { deaths: 2, remaining: SECOND * 30 }),
+        gave_up: BTreeMap::new(),
     };
     check(
         [status],

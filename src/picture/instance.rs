@@ -106,7 +106,7 @@ fn all_of(shares: &[Share], is_so: impl Fn(&Share) -> bool) -> bool {
 
 /// The spreads in which each session fails.
 pub(super) fn failing<'a>(
-    sessions: &[SessionRecord],
+    sessions: impl Iterator<Item = &'a SessionRecord>,
     locks: impl IntoIterator<Item = &'a LockRecord>,
     now: StoreTime,
 ) -> BTreeMap<SessionId, Vec<SpreadName>> {
@@ -116,9 +116,10 @@ pub(super) fn failing<'a>(
             spreads.entry(spread).or_default().push(record);
         }
     }
+    let sessions: Vec<_> = sessions.collect();
     let mut failing: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (spread, locks) in spreads {
-        for session in failing_members(&spread, sessions, &locks, now) {
+        for session in failing_members(&spread, sessions.iter().copied(), &locks, now).0 {
             failing.entry(session).or_default().push(spread.clone());
         }
     }
@@ -187,8 +188,11 @@ mod tests {
             }
         };
         let locks: Vec<_> = (0..5).map(lock).collect();
-        assert_eq!(failing(&sessions, &locks, at(70)), BTreeMap::new(), "not a minute");
-        assert_eq!(failing(&sessions, &locks, at(71)), BTreeMap::from([(one.id, vec![spread.clone()])]));
+        assert_eq!(failing(sessions.iter(), &locks, at(70)), BTreeMap::new(), "not a minute");
+        assert_eq!(
+            failing(sessions.iter(), &locks, at(71)),
+            BTreeMap::from([(one.id, vec![spread.clone()])])
+        );
         let word = |failing| Instance::of(one.clone(), Held::default(), failing, at(1)).word();
         assert_eq!((word(vec![spread]), word(Vec::new())), ("failing", "alive"));
     }

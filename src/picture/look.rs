@@ -306,7 +306,7 @@ impl Look {
         let locks = all(async |after| self.lock_records(None, after, AT_ONCE).await).await?;
         let now = self.now_beside(&sessions.items);
         let mut held: BTreeMap<SessionId, Held> = instance::count(&locks.items);
-        let mut failing = instance::failing(&sessions.items, &locks.items, now);
+        let mut failing = instance::failing(sessions.items.iter(), &locks.items, now);
         let mut page = sessions.map(|record| {
             let held = held.remove(&record.id).unwrap_or_default();
             let failing = failing.remove(&record.id).unwrap_or_default();

@@ -273,7 +273,8 @@ impl Picture {
     /// Instances that have not ended, by their names, and behind them those that ended within the last hour.
     #[must_use]
     pub fn instances(&self) -> Vec<Instance> {
-        let (held, mut failing) = (instance::count(self.records_of_locks()), self.failing());
+        let held = instance::count(self.records_of_locks());
+        let mut failing = instance::failing(self.sessions.values(), self.records_of_locks(), self.now);
         let since = self.now.minus(HOUR);
         let is_told = |record: &&SessionRecord| record.death.as_ref().is_none_or(|death| death.at > since);
         let mut instances: Vec<_> = self
@@ -297,13 +298,16 @@ impl Picture {
     pub fn instance(&self, session: SessionId) -> Option<Instance> {
         let record = self.sessions.get(&session)?;
         let held = instance::count(self.records_of_locks()).remove(&session).unwrap_or_default();
-        let failing = self.failing().remove(&session).unwrap_or_default();
+        let takes_part = |lock: &&LockRecord| {
+            lock.id
+                .kind
+                .spread()
+                .is_some_and(|spread| record.shares.iter().any(|share| share.spread == spread))
+        };
+        let locks = self.records_of_locks().filter(takes_part);
+        let mut failing = instance::failing(self.sessions.values(), locks, self.now);
+        let failing = failing.remove(&session).unwrap_or_default();
         Some(Instance::of(record.clone(), held, failing, self.now))
-    }
-
-    fn failing(&self) -> BTreeMap<SessionId, Vec<SpreadName>> {
-        let sessions: Vec<_> = self.sessions.values().cloned().collect();
-        instance::failing(&sessions, self.records_of_locks(), self.now)
     }
 
     /// The spreads that somebody takes part in, or that have tasks; among them that of the schedules.

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     clock::Moment,
     elect::Engine,
-    logic::{digest, failing::Failures, view::TaskPlace},
+    logic::{digest, view::TaskPlace},
     model::{Key, LockRecord, SessionId, SessionRecord, Share, StoreTime},
     store::LockSeen,
 };
@@ -44,7 +44,7 @@ impl Explanation {
         } else {
             says.push("it is not in the task set that this instance knows".to_owned());
         }
-        says.extend(others_first(&state.view.avoided(&key, now)));
+        says.extend(others_first(&status, &key));
         match status.here.get(&key) {
             Some(Phase::Idle) => says.push("its job returned and will run again after a while".to_owned()),
             Some(Phase::Moving) => says.push("its job is stopping".to_owned()),
@@ -101,7 +101,7 @@ impl Explanation {
                     }
                     says.extend(takers(status, sessions, now));
                 }
-                says.extend(others_first(&Failures::of(record).avoided(now)));
+                says.extend(others_first(status, &key));
                 says.extend(recorded(record));
             }
         }
@@ -300,9 +300,11 @@ fn takers(status: &SpreadStatus, sessions: &[SessionRecord], now: StoreTime) -> 
     status.members.iter().map(say).collect()
 }
 
-fn others_first(avoided: &[&str]) -> Option<String> {
-    let names = avoided.join(", ");
-    (!avoided.is_empty())
+fn others_first(status: &SpreadStatus, key: &Key) -> Option<String> {
+    let gave_up = status.gave_up.get(key)?.iter();
+    let names: Vec<_> = gave_up.filter_map(|session| status.name_of_session(*session)).collect();
+    let names = names.join(", ");
+    (!names.is_empty())
         .then(|| format!("other instances are preferred to {names}, where it failed or was revoked"))
 }
 

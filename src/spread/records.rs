@@ -10,7 +10,7 @@ use super::{Member, SpreadStatus, TaskState, explain::takes_no_more};
 use crate::{
     clock::Moment,
     logic::{failing::Failures, view::SpreadView},
-    model::{LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime},
+    model::{Key, LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime},
     store::{LockSeen, SessionSeen},
 };
 
@@ -18,19 +18,20 @@ pub(super) fn share_of<'a>(session: &'a SessionRecord, spread: &SpreadName) -> O
     session.shares.iter().find(|share| share.spread == *spread)
 }
 
-/// Returns the members that fail.
-pub(crate) fn failing_members(
+/// Returns the members that fail, and those that gave a task up.
+pub(crate) fn failing_members<'a>(
     spread: &SpreadName,
-    sessions: &[SessionRecord],
+    sessions: impl IntoIterator<Item = &'a SessionRecord>,
     locks: &[&LockRecord],
     now: StoreTime,
-) -> BTreeSet<SessionId> {
-    if locks.iter().all(|record| Failures::of(record).avoided(now).is_empty()) {
-        return BTreeSet::new();
+) -> (BTreeSet<SessionId>, BTreeMap<Key, Vec<SessionId>>) {
+    if locks.iter().all(|record| Failures::of(record).gave_up.is_empty()) {
+        return Default::default();
     }
     let (mut view, at) = (SpreadView::new(spread.clone()), Moment::after_start(Duration::ZERO));
     view.set(&locks.iter().map(|record| record.id.key.clone()).collect());
-    for session in sessions {
+    let takes_part = |session: &&SessionRecord| session.is_alive() && share_of(session, spread).is_some();
+    for session in sessions.into_iter().filter(takes_part) {
         view.saw(session.id, &SessionSeen::of(session.clone()), at, Some(now));
     }
     for record in locks {
@@ -61,7 +62,7 @@ impl SpreadStatus {
             }
             known.insert(record.id.key.clone(), state);
         }
-        let failing = failing_members(&spread, sessions, &locks.iter().collect::<Vec<_>>(), now);
+        let (failing, gave_up) = failing_members(&spread, sessions, &locks.iter().collect::<Vec<_>>(), now);
         let member = |session: &SessionRecord| {
             Some(Member {
                 session: session.id,
@@ -82,14 +83,15 @@ impl SpreadStatus {
         if members.iter().all(is_full) {
             for record in locks {
                 if let Some(state @ TaskState::Moving { from: None, .. }) = known.get_mut(&record.id.key) {
-                    let free = record.past.first().filter(|_| record.holding.is_none()).map(|last| last.to);
-                    *state = TaskState::WaitingForRoom {
-                        since: free.map_or(Duration::ZERO, |free| now.since(free)),
-                    };
+                    let last = record.past.first().filter(|_| record.holding.is_none());
+                    let free = last.map(|last| record.closed.map_or(last.to, |rest| rest.until.max(last.to)));
+                    let since = free.map_or(Duration::ZERO, |free| now.since(free));
+                    *state = TaskState::WaitingForRoom { since };
                 }
             }
         }
-        Self { spread, members, tasks: known, here: BTreeMap::new(), planned: false, held_back: None }
+        let here = BTreeMap::new();
+        Self { spread, members, tasks: known, here, planned: false, held_back: None, gave_up }
     }
 }
 

@@ -60,6 +60,9 @@ pub struct SpreadStatus {
     pub planned: bool,
     /// Set while this instance takes no part, as those before it that had its name died young.
     pub held_back: Option<HeldBack>,
+    /// Members that gave a task up.
+    #[serde(skip)]
+    pub(crate) gave_up: BTreeMap<Key, Vec<SessionId>>,
 }
 
 impl SpreadStatus {
@@ -168,7 +171,8 @@ impl SpreadStatus {
         members.sort_by(|a, b| (&a.holder, a.session).cmp(&(&b.holder, b.session)));
         let here = state.has().map(|(key, worker)| (key.clone(), worker.phase())).collect();
         let planned = own.is_some() && state.is_planned();
-        Self { spread: shared.spread.clone(), members, tasks, here, planned, held_back }
+        let gave_up = state.resolved.gave_up.clone();
+        Self { spread: shared.spread.clone(), members, tasks, here, planned, held_back, gave_up }
     }
 }
 

@@ -95,12 +95,6 @@ impl Failures {
             past: if record.past.iter().any(says_of_deaths) { record.past.clone() } else { Vec::new() },
         }
     }
-
-    /// Names of members that are to get it only if no other has room.
-    pub(crate) fn avoided(&self, now: StoreTime) -> Vec<&str> {
-        let is_avoided = |one: &&GaveUp| one.again.is_none() && one.until(now) > Some(now);
-        self.gave_up.iter().filter(is_avoided).map(|one| one.by.as_str()).collect()
-    }
 }
 
 fn says_of_deaths(one: &Past) -> bool {
@@ -188,9 +182,11 @@ mod tests {
         LockRecord { past: past.to_vec(), ..LockRecord::new(lock, Term::new(9)) }
     }
 
+    /// Members that gave it up lately, and did not have it again since.
     fn names(past: &[Past], now: i64) -> Vec<String> {
-        let failures = Failures::of(&record(past));
-        failures.avoided(at(now)).into_iter().map(str::to_owned).collect()
+        let mut gave_up = Failures::of(&record(past)).gave_up;
+        gave_up.retain(|one| one.again.is_none() && one.until(at(now)) > Some(at(now)));
+        gave_up.into_iter().map(|one| one.by).collect()
     }
 
     #[test]

@@ -33,6 +33,12 @@ pub(super) struct Judged<'a> {
 }
 
 impl Judged<'_> {
+    /// Returns the members that gave a task up, for those that keep it.
+    pub(super) fn gave_up(&self) -> BTreeMap<Key, Vec<SessionId>> {
+        let by = |all: &Vec<GaveUp<SessionId>>| all.iter().map(|one| one.by).collect();
+        self.gave_up.iter().map(|(key, all)| ((*key).clone(), by(all))).collect()
+    }
+
     pub(super) fn avoids(&self, key: &Key, member: SessionId) -> bool {
         self.gave_up.get(key).is_some_and(|all| all.iter().any(|one| one.by == member))
     }
@@ -102,13 +108,6 @@ impl SpreadView {
         Some((row, row.lasts_until(since))).filter(|(_, until)| *until > now)
     }
 
-    /// Returns the names of members that are to get a task only if no other has room.
-    pub(crate) fn avoided(&self, key: &Key, now: Moment) -> Vec<&str> {
-        let failures = self.tasks.get(key).and_then(|known| known.failures.as_deref());
-        let (Some(failures), Some(now)) = (failures, self.store_time(now)) else { return Vec::new() };
-        failures.avoided(now)
-    }
-
     /// Returns whether another member has room for a task, and is not among these. `targets` are those of the last plan.
     pub(crate) fn others_have_room(
         &self,
@@ -135,9 +134,12 @@ impl SpreadView {
         me.map(|me| (me.session, &me.holder, me.started, &me.share)).into_iter().chain(others)
     }
 
-    /// Returns the members that fail, for one that takes no part.
-    pub(crate) fn failing(&self, now: Moment) -> BTreeSet<SessionId> {
-        self.judge(None, now).failing
+    /// Returns the members that fail, and those that are to get a task only if no other has room, for one that takes no
+    /// part.
+    pub(crate) fn failing(&self, now: Moment) -> (BTreeSet<SessionId>, BTreeMap<Key, Vec<SessionId>>) {
+        let judged = self.judge(None, now);
+        let gave_up = judged.gave_up();
+        (judged.failing, gave_up)
     }
 
     /// Judges by everything that is known. Where all that take tasks fail, none does.

@@ -69,6 +69,8 @@ pub(crate) struct Resolved {
     pub(crate) waiting: BTreeSet<Key>,
     /// Members that fail: they get nothing more while others have room, but for probes.
     pub(crate) failing: BTreeSet<SessionId>,
+    /// Members that gave a task up: they get it only if no other has room.
+    pub(crate) gave_up: BTreeMap<Key, Vec<SessionId>>,
     /// Number of tasks each member is to have.
     pub(crate) targets: BTreeMap<SessionId, usize>,
     /// Future owners of tasks that somebody else, or nobody, has now.
@@ -202,7 +204,7 @@ impl SpreadView {
             owner.kept |= judged.stays.contains(*key);
         }
         self.keep_what_may_be_kept(me, &mut owners);
-        let mut resolved = Resolved::default();
+        let mut resolved = Resolved { gave_up: judged.gave_up(), ..Resolved::default() };
         if me.share.paused {
             resolved.failing = judged.failing;
             resolved.withdraw(mine, &BTreeSet::new());

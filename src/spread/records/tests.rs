@@ -11,6 +11,7 @@ use crate::{
     spread::Explanation,
 };
 
+const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(30);
 
 fn at(seconds: i64) -> StoreTime {
@@ -27,6 +28,10 @@ fn session(number: u128, holder: &str, change: impl FnOnce(&mut Share)) -> Sessi
     change(&mut share);
     let opened = SessionRecord::opened(SessionId::from_u128(number), about, Nonce::new(1), TTL, at(0));
     SessionRecord { shares: vec![share], ..opened }
+}
+
+fn own_death(at_second: i64) -> Death {
+    Death { at: at(at_second), by: "pod-1".parse().unwrap(), why: Death::own() }
 }
 
 fn task(key: &str) -> LockRecord {
@@ -75,7 +80,7 @@ fn a_task_is_running_failing_moving_resting_or_done() {
         matches!(state(&held, None, 0), TaskState::Running { .. }),
         "a session that is missing counts as alive"
     );
-    let death = Death { at: at(5), by: "pod-1".parse().unwrap(), why: Death::own() };
+    let death = own_death(5);
     let closed = SessionRecord { death: Some(death.clone()), ..alive.clone() };
     assert!(matches!(state(&held, Some(&closed), 6), TaskState::Moving { from: Some(_), to: Some(_) }));
     let free = TaskState::Moving { from: None, to: None };
@@ -160,10 +165,34 @@ fn what_rests_is_explained_by_its_failures() {
         past: vec![past("pod-1", Some(failing_note()))],
         ..task("b")
     };
-    let says = sentences(&[session(1, "pod-1", |_| ())], &[resting], "b", at(20));
+    let pods = [session(1, "pod-1", |_| ()), session(2, "pod-2", |_| ())];
+    let locks = [resting];
+    let says = sentences(&pods, &locks, "b", at(20));
     assert_eq!(says[0], "resting until 04:14:13Z, given up 2 times by pod-2, pod-1: no route");
     assert_eq!(says[1], "other instances are preferred to pod-2, pod-1, where it failed or was revoked");
     assert!(says[2].starts_with("previously pod-1 had it under term 7, released (failing since"), "{says:?}");
+    let [one, two] = pods;
+    let anew = [SessionRecord { started: at(12), ..one.clone() }, two.clone()];
+    assert!(sentences(&anew, &locks, "b", at(20))[1].contains("to pod-2, where"), "it was started anew");
+    let ended = [one, SessionRecord { death: Some(own_death(12)), ..two }];
+    assert!(sentences(&ended, &locks, "b", at(20))[1].contains("to pod-1, where"), "it has ended");
+}
+
+#[test]
+fn a_member_that_ran_one_task_well_again_is_not_avoided_for_those_it_gave_up_before() {
+    let (one, two) = (session(1, "pod-1", |_| ()), session(2, "pod-2", |_| ()));
+    let again = |key, by: &SessionRecord| {
+        let held = held_by(key, by);
+        let holding = held.holding.clone().map(|holding| Holding { acquired_at: at(20), ..holding });
+        LockRecord { past: vec![past("pod-1", Some(failing_note()))], holding, ..held }
+    };
+    let locks = [again("a", &two), again("b", &one)];
+    let sessions = [one, two];
+    let is_avoided = |now| {
+        let says = sentences(&sessions, &locks, "a", at(now));
+        says.iter().any(|says| says.starts_with("other instances are preferred") && says.contains("pod-1"))
+    };
+    assert_eq!((is_avoided(79), is_avoided(80)), (true, false));
 }
 
 #[test]
@@ -173,7 +202,9 @@ fn the_explanation_of_a_task_without_room_begins_with_the_remedy() {
     let paused =
         SessionRecord { shares: vec![Share { paused: true, ..Share::new(topics()) }], ..session(3, 9) };
     let freed = LockRecord { past: vec![past("pod-1", None)], ..task("c") };
-    let locks = [held_by("a", &one), held_by("b", &two), freed, task("d")];
+    let rested = LockRecord { closed: Some(Closed::for_length(at(10), SECOND * 12)), ..freed.clone() };
+    let rested = LockRecord { id: task("e").id, ..rested };
+    let locks = [held_by("a", &one), held_by("b", &two), freed, task("d"), rested];
     let says = |sessions: &[&SessionRecord], key| {
         let sessions: Vec<_> = sessions.iter().copied().cloned().collect();
         sentences(&sessions, &locks, key, at(25))[0].clone()
@@ -182,6 +213,7 @@ fn the_explanation_of_a_task_without_room_begins_with_the_remedy() {
         says(&[&one, &two], "c"),
         "waiting for room for 15s: all 2 instances are full: raise the cap or add one"
     );
+    assert!(says(&[&one, &two], "e").starts_with("waiting for room for 3s: "), "its rest apart");
     assert_eq!(says(&[&one], "d"), "waiting for room: the only instance is full: raise its cap or add one");
     assert_eq!(
         says(&[&one, &paused], "d"),
