@@ -24,10 +24,6 @@ impl Backoff {
         Self::new(FIRST_REST * 2, longest.max(FIRST_REST * 2))
     }
 
-    pub(crate) const fn longest(&self) -> Duration {
-        self.longest
-    }
-
     pub(crate) const fn reset(&mut self) {
         self.failures = 0;
     }

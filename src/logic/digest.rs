@@ -9,16 +9,17 @@ pub(crate) fn publish<'a>(share: &mut Share, keys: impl Iterator<Item = &'a Key>
 }
 
 /// Returns whether both are known to know the same tasks of that part.
-pub(crate) fn agree(one: &Share, other: &Share, part: u8) -> bool {
+pub(crate) fn agree(one: &Share, other: &Share, part: u16) -> bool {
     let digests = |share: &Share| share.buckets.as_ref().map(|buckets| buckets.digest(part));
     one.digest == other.digest || digests(one).is_some() && digests(one) == digests(other)
 }
 
 /// The part of a task set to which a task belongs: the same on every machine and in every version.
-pub(crate) fn part(key: &Key) -> u8 {
+pub(crate) fn part(key: &Key) -> u16 {
     let mut hash = Digest::default();
     hash.write(key.as_str().as_bytes());
-    hash.mixed().to_be_bytes()[0]
+    let [high, low, ..] = hash.mixed().to_be_bytes();
+    u16::from_be_bytes([high, low]) >> 6
 }
 
 /// The digests of the parts of a task set, whose keys come in their order.
@@ -29,10 +30,7 @@ fn buckets<'a>(keys: impl Iterator<Item = &'a Key>) -> Buckets {
         digest.write(key.as_str().as_bytes());
         digest.write(&[0]);
     }
-    Buckets::new(digests.map(|digest| {
-        let [a, b, c, d, ..] = digest.mixed().to_be_bytes();
-        u32::from_be_bytes([a, b, c, d])
-    }))
+    Buckets::new(digests.map(|digest| digest.mixed().to_be_bytes()[0]))
 }
 
 /// The digest of a task set: the same for the same keys, on every machine and in every version (64-bit
@@ -52,8 +50,8 @@ mod tests {
     use super::*;
 
     /// The parts of four keys, and the digests of three parts of a set of two of them.
-    const PARTS: [u8; 4] = [130, 110, 139, 10];
-    const DIGESTS: [u32; 3] = [2_264_673_540, 4_196_788_123, 4_023_394_144];
+    const PARTS: [u16; 4] = [522, 441, 559, 43];
+    const DIGESTS: [u8; 3] = [134, 250, 239];
 
     #[test]
     fn a_digest_is_the_same_in_every_version() {
@@ -88,12 +86,12 @@ mod tests {
     fn sets_that_differ_by_a_task_agree_on_all_parts_but_its_own() {
         let keys: Vec<_> = (0..1000).map(|task| format!("task-{task:04}")).collect();
         let (all, but_one) = (share(&keys), share(&keys[1..]));
-        let differ: Vec<_> = (0..=u8::MAX).filter(|at| !agree(&all, &but_one, *at)).collect();
+        let differ: Vec<_> = (0..1024).filter(|at| !agree(&all, &but_one, *at)).collect();
         assert_eq!(differ, [part(&keys[0].parse().unwrap())]);
         // One of an earlier version says nothing of its parts.
         let earlier = Share { buckets: None, ..but_one.clone() };
-        assert!((0..=u8::MAX).all(|at| !agree(&all, &earlier, at) && !agree(&earlier, &all, at)));
-        assert!((0..=u8::MAX).all(|at| agree(&but_one, &earlier, at)), "the whole digest is enough");
+        assert!((0..1024).all(|at| !agree(&all, &earlier, at) && !agree(&earlier, &all, at)));
+        assert!((0..1024).all(|at| agree(&but_one, &earlier, at)), "the whole digest is enough");
         let other = Share { digest: 1, ..earlier.clone() };
         assert!(!agree(&other, &earlier, 0), "two that say nothing do not agree on it");
     }
@@ -101,7 +99,7 @@ mod tests {
     #[test]
     fn the_parts_are_about_as_large_as_each_other() {
         let mut sizes = [0_u32; Buckets::COUNT];
-        for task in 0..25_600 {
+        for task in 0..102_400 {
             sizes[usize::from(part(&format!("topic-{task}").parse().unwrap()))] += 1;
         }
         let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());

@@ -97,7 +97,7 @@ pub(crate) enum TaskPlace {
 struct Known {
     place: TaskPlace,
     /// The part of the task set to which it belongs.
-    part: u8,
+    part: u16,
     /// Moment at which that was learned: what was read before does not count.
     at: Moment,
     /// Failures in its record when it was read last.

@@ -176,42 +176,38 @@ impl Share {
     }
 }
 
-/// A digest for each part of a task set: a task belongs to one of 256 parts, by its key.
+/// A digest for each part of a task set: a task belongs to one of 1024 parts, by its key.
 ///
 /// Two members with the same digest of a part know the same tasks of it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Buckets(Arc<[u32; Self::COUNT]>);
+pub struct Buckets(Arc<[u8; Self::COUNT]>);
 
 impl Buckets {
     /// Number of parts.
-    pub const COUNT: usize = 256;
-    /// Length in bytes.
-    pub const BYTES: usize = Self::COUNT * size_of::<u32>();
+    pub const COUNT: usize = 1024;
 
     /// Of these digests, in the order of the parts.
     #[must_use]
-    pub fn new(digests: [u32; Self::COUNT]) -> Self {
+    pub fn new(digests: [u8; Self::COUNT]) -> Self {
         Self(Arc::new(digests))
     }
 
     /// The digest of a part.
     #[must_use]
-    pub fn digest(&self, part: u8) -> u32 {
+    pub fn digest(&self, part: u16) -> u8 {
         self.0[usize::from(part)]
     }
 
-    /// As they are stored: each in four bytes, the highest first.
+    /// As they are stored.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.0.iter().flat_map(|digest| digest.to_be_bytes()).collect()
+        self.0.to_vec()
     }
 
-    /// Returns what [`to_bytes`](Self::to_bytes) made; nothing if there are not [`BYTES`](Self::BYTES) of them.
+    /// Returns what [`to_bytes`](Self::to_bytes) made; nothing if there is not a byte for each part.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (digests, rest) = bytes.as_chunks::<4>();
-        let digests: Vec<u32> = digests.iter().map(|digest| u32::from_be_bytes(*digest)).collect();
-        if rest.is_empty() { digests.try_into().ok().map(Self::new) } else { None }
+        bytes.try_into().ok().map(Self::new)
     }
 }
 

@@ -303,7 +303,9 @@ impl Worker {
     }
 
     async fn run(&mut self, hold: &Hold) -> Exit {
-        let rests = Backoff::of_a_job(self.engine.config.refresh_duration());
+        let well = self.engine.config.refresh_duration();
+        // When a dependency is back, a task waits for its next try no longer than this.
+        let rests = Backoff::of_a_job(well / 3);
         let mut history = RunHistory { rests, failures: 0, first: None, worked: false };
         if let Some(exit) = self.pause_after_deaths().await {
             return exit;
@@ -318,7 +320,7 @@ impl Worker {
             let cell = hold.cell().clone();
             let run = async move { job::drive(&cell, future).await };
             let end = self.attend(run).await;
-            if self.engine.clock.now().since(begun) > rests.longest() {
+            if self.engine.clock.now().since(begun) > well {
                 // The job worked for a while: this failure begins another row.
                 history.mark_well();
             }
@@ -380,7 +382,11 @@ impl Worker {
     /// Gives the task up, so that it rests and another instance tries. The row of its failures goes on over all
     /// instances that have it, one after the other.
     async fn give_up(&mut self, error: String, history: &RunHistory) -> Exit {
-        let found = if history.worked { None } else { self.earlier_failures(history.rests.longest()).await };
+        let found = if history.worked {
+            None
+        } else {
+            self.earlier_failures(self.engine.config.refresh_duration()).await
+        };
         if self.lease.is_cancelled() {
             return self.exit_on_cancel();
         }

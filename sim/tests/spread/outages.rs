@@ -94,6 +94,22 @@ async fn one_of_two_that_is_cut_off_again_and_again_makes_nothing_pause() {
     assert_eq!(team.notes().await, []);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_fleet_that_stood_still_for_two_ttls_runs_on_and_nothing_pauses() {
+    let team = Team::new(100);
+    let (_players, _) = with_ways(&team, 5).await;
+    for _ in 0..3 {
+        tokio::time::sleep(SECOND * 180).await;
+        assert_eq!(team.registry.running(), 100);
+        // No task of any of them is polled in between.
+        tokio::time::advance(SECOND * 60).await;
+        let took = until_all_run(&team, 100).await;
+        println!("all stood still for 60 s: all run {took:.1?} later");
+        assert!(took <= SECOND * 10, "{took:?}");
+    }
+    assert_eq!(team.notes().await, []);
+}
+
 /// A machine; if it is broken, all children fail on it.
 #[derive(Clone, Default)]
 struct Machine {

@@ -183,7 +183,10 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
             let excess = self.counts[owner].saturating_sub(targets[owner]).min(tasks.len());
             given.extend(tasks.drain(..excess));
         }
-        given.sort_unstable_by_key(|task| (Reverse(self.avoided.contains_key(task)), *task));
+        // Who knows of fewer that are too many plans the same of those.
+        given.sort_unstable_by_key(|task| {
+            Reverse((self.avoided.contains_key(task), self.tasks[*task].since, *task))
+        });
         for task in given {
             let Some(owner) = self.owners[task] else { continue };
             if let Some(successor) = lacks.take(|member| !self.avoids(task, member)) {

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Returns whether that one takes part in the plan of that part of my tasks.
-pub(super) fn plans_with(me: &Me, peer: &Peer, part: u8) -> bool {
+pub(super) fn plans_with(me: &Me, peer: &Peer, part: u16) -> bool {
     takes_part(peer) && agree(&me.share, &peer.share, part)
 }
 
@@ -41,7 +41,7 @@ struct Group<'a> {
 pub(super) fn plan<'a>(
     view: &SpreadView,
     me: &Me,
-    tasks: impl Iterator<Item = (u8, PlannedTask<&'a Key, SessionId>)>,
+    tasks: impl Iterator<Item = (u16, PlannedTask<&'a Key, SessionId>)>,
     left: &BTreeMap<SessionId, usize>,
     judged: &Judged<'a>,
 ) -> Plan<&'a Key, SessionId> {
@@ -105,9 +105,9 @@ fn grouped<'a>(
     me: &Me,
     whole: &[SessionId],
     otherwise: &[(SessionId, &Peer)],
-    tasks: impl Iterator<Item = (u8, PlannedTask<&'a Key, SessionId>)>,
+    tasks: impl Iterator<Item = (u16, PlannedTask<&'a Key, SessionId>)>,
 ) -> Vec<Group<'a>> {
-    let mut parts: BTreeMap<u8, Vec<_>> = BTreeMap::new();
+    let mut parts: BTreeMap<u16, Vec<_>> = BTreeMap::new();
     for (part, task) in tasks {
         parts.entry(part).or_default().push(task);
     }

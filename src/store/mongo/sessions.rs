@@ -180,7 +180,7 @@ pub(super) fn sighting(document: Option<&Document>) -> SessionSeen {
 
 /// Condition: the field is what a share says of the parts of its task set. Earlier versions do not write it.
 fn are_buckets(field: &str) -> Document {
-    let size = doc! { "$eq": [{ "$binarySize": field }, Buckets::BYTES as i64] };
+    let size = doc! { "$eq": [{ "$binarySize": field }, Buckets::COUNT as i64] };
     doc! { "$cond": [is_type(field, &["binData"]), size, is_type(field, &["missing", "null"])] }
 }
 
@@ -321,7 +321,7 @@ fn digest(text: &str) -> Read<u64> {
 fn buckets(fields: &Fields<'_>, field: &str) -> Read<Buckets> {
     match fields.get(field)? {
         Bson::Binary(binary) => Buckets::from_bytes(&binary.bytes).ok_or_else(|| {
-            damaged(field, format!("has {} bytes, not {}", binary.bytes.len(), Buckets::BYTES))
+            damaged(field, format!("has {} bytes, not {}", binary.bytes.len(), Buckets::COUNT))
         }),
         found => Err(Fields::wrong(field, found, "binary data")),
     }
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_share_of_an_earlier_version_says_nothing_of_the_parts_of_its_set_and_a_damaged_one_is_refused() {
-        let buckets = Buckets::new(std::array::from_fn(|at| u32::MAX - u32::try_from(at).unwrap()));
+        let buckets = Buckets::new(std::array::from_fn(|at| u8::MAX - u8::try_from(at % 256).unwrap()));
         let said = Share { buckets: Some(buckets), ..Share::new("s".parse().unwrap()) };
         let whole = share(&said);
         assert_eq!(read_share(&Fields(&whole)).unwrap(), said);

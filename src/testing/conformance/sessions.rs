@@ -15,7 +15,7 @@ fn shares() -> Vec<Share> {
             weight: 3,
             digest: u64::MAX,
             paused: true,
-            buckets: Some(Buckets::new([0x8000_00ff; Buckets::COUNT])),
+            buckets: Some(Buckets::new([0x80; Buckets::COUNT])),
             ..Share::new(spread("$imports"))
         },
         Share {

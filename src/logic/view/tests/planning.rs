@@ -218,6 +218,26 @@ fn no_task_that_runs_is_stopped_while_those_that_a_member_gave_up_rest() {
     let while_they_rest = one.resolve(&me(1), &mine, BOUNDS, at(5100));
     assert_eq!((while_they_rest.orders, while_they_rest.successors), (vec![], BTreeMap::new()));
     let after = one.resolve(&me(1), &mine, BOUNDS, at(6100)).successors;
-    let after: Vec<_> = after.into_iter().filter_map(|(_, to)| to).collect();
+    let after: Vec<_> = after.into_values().flatten().collect();
     assert!(after.len() == 3 && !after.contains(&id(3)), "to others, with nothing in exchange: {after:?}");
+}
+
+#[test]
+fn one_that_is_to_give_as_many_as_it_is_to_take_takes_two_more_than_its_part_until_it_has_given_some() {
+    let me = Me { share: share_of(0..20), ..me(1) };
+    let mut one = view(20);
+    for number in 2..=3 {
+        one.saw(id(number), &joined(number, share_of(0..10)), at(0), None);
+    }
+    let has = |tasks: std::ops::Range<usize>| -> BTreeMap<_, _> {
+        tasks.map(|task| (key(task), Mine::Has)).collect()
+    };
+    for task in 0..20 {
+        let holder = (task < 10).then_some((1, task as u64 + 1));
+        one.learns(&key(task), holder, at(5000));
+    }
+    let takes = |has: &BTreeMap<Key, Mine>, now| taken(&one.resolve(&me, has, BOUNDS, at(now))).len();
+    assert_eq!(one.resolve(&me, &has(0..10), BOUNDS, at(8000)).targets[&id(1)], 10);
+    assert_eq!([0..10, 0..9, 0..4].map(|tasks| takes(&has(tasks), 5100)), [2, 3, 8]);
+    assert_eq!(takes(&has(0..10), 9100), 10, "others would take them by now");
 }

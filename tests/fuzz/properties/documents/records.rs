@@ -154,7 +154,7 @@ fn share(source: &mut Source<'_>) -> Share {
     share.paused = source.one_in(2);
     share.reserved = time(source);
     share.digest = source.number();
-    share.buckets = maybe(source, |source| Buckets::new([small(source); Buckets::COUNT]));
+    share.buckets = maybe(source, |source| Buckets::new([small(source).to_be_bytes()[3]; Buckets::COUNT]));
     share
 }
 
