@@ -81,27 +81,34 @@ async fn tasks_move_away_from_whoever_is_killed_or_drained() {
 #[tokio::test]
 async fn tasks_whose_children_fail_on_one_machine_run_on_the_others_and_none_that_runs_is_stopped() {
     let stage = Stage::new("spread-bad").await;
-    let (file, ran) = (stage.folder.join("tasks"), stage.folder.join("ran"));
+    let file = stage.folder.join("tasks");
     let tasks: Vec<_> = (0..30).map(|number| format!("topic-{number:02}")).collect();
     fs::write(&file, tasks.join("\n")).unwrap();
     let file = file.display().to_string();
-    for (name, fails) in [("exits", "exit 3"), ("cannot start", "exit 127")] {
+    for (name, fails, tries) in [("exits", "exit 3", 9), ("cannot-start", "exit 127", 1)] {
+        let (ran, tried) =
+            (stage.folder.join(&format!("{name}-ran")), stage.folder.join(&format!("{name}-tried")));
         let script = format!(
-            "[ $TENURE_HOLDER = bad ] && {fails}; echo $TENURE_KEY >> {}; exec sleep 600",
+            "[ $TENURE_HOLDER = bad ] && echo $TENURE_KEY >> {} && {fails}; echo $TENURE_KEY >> {}; exec sleep 600",
+            tried.display(),
             ran.display()
         );
         let words = ["spread", "--name", name, "--tasks", file.as_str(), "--cap", "20", "--tries", "3", "--"];
         let words = [&words[..], &["sh", "-c", script.as_str()]].concat();
-        let fleet = ["good-1", "good-2", "bad"].map(|holder| stage.start(holder, &words));
+        let good = ["good-1", "good-2"].map(|holder| stage.start(holder, &words));
+        until_tasks("half on each", &stage.folder, |running| {
+            running.values().all(|tasks| tasks.len() == 15) && all(running) == tasks
+        });
+        let before = until_lines("all have begun", &ran, |ran| ran.len() >= 30).len();
+        let bad = stage.start("bad", &words);
+        until_lines("what it is given is tried there", &tried, |tried| tried.len() >= tries);
         until_tasks("all on the good ones", &stage.folder, |running| {
             !running.contains_key("bad") && all(running) == tasks
         });
-        let mut begun = lines(&ran);
-        begun.sort();
-        assert_eq!(begun, tasks, "{name}: each began once, and none was stopped");
-        drop(fleet);
+        let begun = lines(&ran).len() - before;
+        assert!(begun <= 10, "{name}: its part was moved to it and back, and nothing else: {begun}");
+        drop((good, bad));
         until_tasks("an end", &stage.folder, |running| all(running).is_empty());
-        fs::remove_file(&ran).unwrap();
     }
 }
 

@@ -193,6 +193,9 @@ impl Buckets {
     }
 
     /// The digest of a part.
+    ///
+    /// # Panics
+    /// There are fewer [parts](Self::COUNT).
     #[must_use]
     pub fn digest(&self, part: u16) -> u8 {
         self.0[usize::from(part)]

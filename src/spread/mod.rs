@@ -207,8 +207,8 @@ impl<M: Clone + Send + Sync + 'static> SpreadBuilder<M> {
         self
     }
 
-    /// Sets how often a job may fail in a row, with rests from a second up to `refresh_duration`, before its task is
-    /// given up. Then another instance with room tries in the same way; after three of them, or all that have room, the
+    /// Sets how often a job may fail in a row, with rests from a second up to a third of `refresh_duration`, before its task
+    /// is given up. Then another instance with room tries in the same way; after three of them, or all that have room, the
     /// task rests for a twelfth of the time it has been failing, from a second up to an hour, and is tried again.
     /// Default: 5.
     pub const fn tries(mut self, tries: u32) -> Self {

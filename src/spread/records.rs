@@ -25,7 +25,10 @@ pub(crate) fn failing_members<'a>(
     locks: &[&LockRecord],
     now: StoreTime,
 ) -> (BTreeSet<SessionId>, BTreeMap<Key, Vec<SessionId>>) {
-    if locks.iter().all(|record| Failures::of(record).gave_up.is_empty()) {
+    let is_over = |record: &&LockRecord| {
+        Failures::of(record).gave_up.iter().all(|one| one.until(now).is_none_or(|until| until <= now))
+    };
+    if locks.iter().all(is_over) {
         return Default::default();
     }
     let (mut view, at) = (SpreadView::new(spread.clone()), Moment::after_start(Duration::ZERO));

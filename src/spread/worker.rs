@@ -304,7 +304,7 @@ impl Worker {
 
     async fn run(&mut self, hold: &Hold) -> Exit {
         let well = self.engine.config.refresh_duration();
-        // When a dependency is back, a task waits for its next try no longer than this.
+        // When a dependency is back, its tasks are tried again within this time.
         let rests = Backoff::of_a_job(well / 3);
         let mut history = RunHistory { rests, failures: 0, first: None, worked: false };
         if let Some(exit) = self.pause_after_deaths().await {

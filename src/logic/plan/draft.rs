@@ -78,7 +78,7 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
         self.successors[task] = Some(successor);
     }
 
-    /// Number of tasks each gave up that another has, or that rest.
+    /// Number of tasks each gave up that another has or is to try in a moment.
     fn given_up(&self) -> Vec<usize> {
         let mut given: Vec<_> = self.members.iter().map(|member| member.gave_up).collect();
         for (task, all) in &self.avoided {
@@ -183,7 +183,7 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
             let excess = self.counts[owner].saturating_sub(targets[owner]).min(tasks.len());
             given.extend(tasks.drain(..excess));
         }
-        // Who knows of fewer that are too many plans the same of those.
+        // In the order in which they become too many: a plan by fewer tasks gives the first of them to the same members.
         given.sort_unstable_by_key(|task| {
             Reverse((self.avoided.contains_key(task), self.tasks[*task].since, *task))
         });

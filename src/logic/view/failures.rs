@@ -17,6 +17,9 @@ use crate::{
     store::LockSeen,
 };
 
+/// A rest that is over so soon is that of a task which another member is to try.
+const SOON: Duration = Duration::from_secs(2);
+
 /// What failures mean for the plan.
 #[derive(Debug, Default)]
 pub(super) struct Judged<'a> {
@@ -24,8 +27,8 @@ pub(super) struct Judged<'a> {
     pub(super) gave_up: BTreeMap<&'a Key, Vec<GaveUp<SessionId>>>,
     /// Members that fail.
     pub(super) failing: BTreeSet<SessionId>,
-    /// Number of tasks that each member gave up and that rest.
-    pub(super) resting: BTreeMap<SessionId, usize>,
+    /// Number of tasks that each member gave up a moment ago, and that another is to try now.
+    pub(super) just_gave_up: BTreeMap<SessionId, usize>,
     /// Tasks that are not moved to even out the counts: probes, and those with a row of deaths.
     pub(super) stays: BTreeSet<&'a Key>,
     /// Next moment at which this may change.
@@ -84,11 +87,14 @@ impl SpreadView {
 
     /// Returns how many tasks rest.
     pub(crate) fn resting(&self, now: Moment) -> usize {
-        self.failures().filter(|(key, _, failures)| self.rests(key, now) && failures.last.is_some()).count()
+        let is_closed = |place: &TaskPlace| matches!(place, TaskPlace::Closed { until } if now < *until);
+        self.failures().filter(|(_, place, failures)| is_closed(place) && failures.last.is_some()).count()
     }
 
-    fn rests(&self, key: &Key, now: Moment) -> bool {
-        matches!(self.task(key), Some(TaskPlace::Closed { until }) if now < *until)
+    /// Returns whether a task rests for so short a time as one does that another member is to try. What fails everywhere
+    /// rests for longer, and no member is owed less for that.
+    fn opens_soon(&self, key: &Key, now: Moment) -> bool {
+        matches!(self.task(key), Some(TaskPlace::Closed { until }) if now < *until && *until < now + SOON)
     }
 
     /// Returns how many holders of a task died in a row, before the one that has it; none if it runs well there.
@@ -173,11 +179,11 @@ impl SpreadView {
             failing.clear();
         }
         let mut gave_up: BTreeMap<&Key, Vec<_>> = BTreeMap::new();
-        let mut resting: BTreeMap<SessionId, usize> = BTreeMap::new();
+        let mut just_gave_up: BTreeMap<SessionId, usize> = BTreeMap::new();
         avoided.sort_by_key(|(place, _)| *place);
         for ((key, _), one) in avoided {
-            if self.rests(key, now) {
-                *resting.entry(one.by).or_default() += 1;
+            if self.opens_soon(key, now) {
+                *just_gave_up.entry(one.by).or_default() += 1;
             }
             gave_up.entry(key).or_default().push(one);
         }
@@ -189,7 +195,7 @@ impl SpreadView {
         stays.extend(gave_up.iter().filter_map(probes));
         // All that changes within a second is planned at once.
         let next = due.next.map(|at| now + at.since(store_now) + Duration::from_secs(1));
-        Judged { gave_up, failing, resting, stays, next }
+        Judged { gave_up, failing, just_gave_up, stays, next }
     }
 
     fn failures(&self) -> impl Iterator<Item = (&Key, &TaskPlace, &Failures)> {

@@ -53,7 +53,7 @@ pub(super) fn plan<'a>(
         load: 0,
         apart: version != PLAN_VERSION,
         failing: judged.failing.contains(&id),
-        gave_up: judged.resting.get(&id).copied().unwrap_or(0),
+        gave_up: judged.just_gave_up.get(&id).copied().unwrap_or(0),
         rank: rank(&view.spread, &[id]),
     };
     let others = view.members().filter(|(id, peer)| *id != me.session && takes_part(peer));

@@ -20,9 +20,6 @@ use crate::{
 const FORGOTTEN: Duration = Duration::from_secs(2);
 /// The same for a task that this instance is to get last.
 const LEFT_TO_OTHERS: Duration = Duration::from_secs(8);
-/// So many more than its part an instance has for the moment at most: what is beyond, it takes once it has given others
-/// away, or after [`FORGOTTEN`].
-const BEYOND: usize = 2;
 /// Most forgotten tasks taken at once: whoever was to take them may only be slow.
 const MOST_FORGOTTEN: usize = 32;
 
@@ -221,7 +218,7 @@ impl SpreadView {
         }
         resolved.successors = plan.moves.iter().map(|one| (one.task.clone(), one.to)).collect();
         resolved.waiting = plan.waiting.iter().map(|key| (*key).clone()).collect();
-        resolved.act(me, mine, bounds, now, &plan, &owners);
+        resolved.act(me, mine, bounds, &plan, &owners);
         resolved.take_what_is_forgotten(me, mine, &judged, now, &owners);
         resolved.failing = judged.failing;
         // What is no task any more goes.
@@ -339,46 +336,41 @@ impl Resolved {
         me: &Me,
         mine: &BTreeMap<Key, Mine>,
         bounds: Bounds,
-        now: Moment,
         plan: &Plan<&Key, SessionId>,
         owners: &[(&Key, Owner)],
     ) {
         let count = |of: Mine| mine.values().filter(|what| **what == of).count();
+        let mut gives = bounds.gives.saturating_sub(count(Mine::Gives));
         let mut waits = bounds.waits.saturating_sub(count(Mine::Waits));
         let owner =
             |key: &Key| owners.binary_search_by(|(other, _)| (*other).cmp(key)).map(|at| &owners[at].1);
         let has = count(Mine::Has) + count(Mine::Keeps) + count(Mine::Gives);
         let must = me.share.draining || me.share.weight == 0 || has > me.share.cap as usize;
-        let part = self.targets.get(&me.session).copied().unwrap_or(0);
-        let asks = count(Mine::Asks);
-        let most = part.saturating_add(BEYOND).saturating_sub(has + asks + count(Mine::Waits));
-        let mut takes = most;
-        let (mut awaited, mut given) = (BTreeSet::new(), Vec::new());
+        let mut awaited = BTreeSet::new();
         for one in &plan.moves {
             let Ok(owner) = owner(one.task) else { continue };
             let key = one.task.clone();
             match (one.from.filter(|_| owner.dead.is_none()), one.to, mine.get(one.task)) {
-                // Others plan with what stays here as with any: so all look for the same moves.
-                (Some(from), to, Some(what))
-                    if from == me.session && (*what == Mine::Has || must && *what == Mine::Keeps) =>
-                {
-                    given.push((owner.term, key, to));
+                (Some(from), to, Some(what)) if from == me.session && gives > 0 => {
+                    // Others plan with it as with any: so all look for the same moves.
+                    if !(*what == Mine::Has || must && *what == Mine::Keeps) {
+                        continue;
+                    }
+                    gives -= 1;
+                    self.orders.push(SpreadAction::Give { key, to, must });
                 }
                 (None, Some(to), what) if to == me.session => match what {
-                    None if takes > 0 || now >= owner.since + FORGOTTEN => {
-                        takes = takes.saturating_sub(1);
-                        self.orders.push(SpreadAction::Take { key, dead: owner.dead });
-                    }
+                    None => self.orders.push(SpreadAction::Take { key, dead: owner.dead }),
                     // It became free while we were in line: the pending ticket takes it.
                     Some(Mine::Waits) if owner.dead.is_none() => {
                         awaited.insert(one.task);
                     }
-                    _ => {}
+                    Some(_) => {}
                 },
                 (Some(_), Some(to), what) if to == me.session => {
                     match what {
-                        None if waits > 0 && takes > 0 => {
-                            (waits, takes) = (waits - 1, takes - 1);
+                        None if waits > 0 => {
+                            waits -= 1;
                             self.orders.push(SpreadAction::Wait { key });
                         }
                         _ => {}
@@ -389,13 +381,6 @@ impl Resolved {
             }
         }
         self.withdraw(mine, &awaited);
-        // What it is to take later it makes room for later: others do not know of it. What came last goes first.
-        let gives = count(Mine::Gives);
-        let above = (has + asks + most - takes).saturating_sub(part + gives);
-        let gives = bounds.gives.saturating_sub(gives).min(if must { usize::MAX } else { above });
-        given.sort_unstable_by(|one, other| other.cmp(one));
-        let given = given.into_iter().take(gives);
-        self.orders.extend(given.map(|(_, key, to)| SpreadAction::Give { key, to, must }));
         // What was reserved for this instance is its own already, unless the plan has given it to another.
         for (key, owner) in owners {
             let is_own = owner.session == Some(me.session) && owner.dead.is_some();

@@ -187,15 +187,15 @@ fn many_small_spreads_are_shared_out_evenly() {
     }
 }
 
-/// A task that its last holder gave up, and that rests for a second.
-fn given_up(task: usize, by: u128, now: StoreTime) -> LockSeen {
+/// A task that its last holder gave up, and that rests for so long.
+fn given_up(task: usize, by: u128, now: StoreTime, rest: Duration) -> LockSeen {
     let lock = LockId { namespace: "n".parse().unwrap(), kind: Kind::of_tasks(&spread()), key: key(task) };
     let note = Row::begun(now, &holder(by), "no route to host".to_owned()).note();
     let term = Term::new(task as u64 + 1);
     let last = Past::new(holder(by), term, StoreTime::from_millis(0), now, Ended::Released);
     LockSeen::Found(LockRecord {
         past: vec![Past { note: Some(note), ..last }],
-        closed: Some(Closed::for_length(now, SECOND)),
+        closed: Some(Closed::for_length(now, rest)),
         ..LockRecord::new(lock, term)
     })
 }
@@ -213,7 +213,7 @@ fn no_task_that_runs_is_stopped_while_those_that_a_member_gave_up_rest() {
     let mine: BTreeMap<_, _> = (0..4).map(|task| (key(task), Mine::Has)).collect();
     assert_eq!(one.resolve(&me(1), &mine, BOUNDS, at(5000)).successors, BTreeMap::new());
     for rest in 9..12 {
-        one.read(&key(rest), &given_up(rest, 3, store_now), at(5000), at(5000), Some(store_now));
+        one.read(&key(rest), &given_up(rest, 3, store_now, SECOND), at(5000), at(5000), Some(store_now));
     }
     let while_they_rest = one.resolve(&me(1), &mine, BOUNDS, at(5100));
     assert_eq!((while_they_rest.orders, while_they_rest.successors), (vec![], BTreeMap::new()));
@@ -223,21 +223,14 @@ fn no_task_that_runs_is_stopped_while_those_that_a_member_gave_up_rest() {
 }
 
 #[test]
-fn one_that_is_to_give_as_many_as_it_is_to_take_takes_two_more_than_its_part_until_it_has_given_some() {
-    let me = Me { share: share_of(0..20), ..me(1) };
-    let mut one = view(20);
-    for number in 2..=3 {
-        one.saw(id(number), &joined(number, share_of(0..10)), at(0), None);
+fn a_member_gets_its_part_while_tasks_that_it_gave_up_rest_for_long() {
+    let mut one = view(12);
+    let store_now = StoreTime::from_millis(60_000);
+    one.saw(id(2), &alive(2, 1), at(0), Some(store_now));
+    for task in 0..12 {
+        let seen = given_up(task, task as u128 % 2 + 1, store_now, SECOND * 600);
+        let seen = if task < 4 { lock_of(&key(task), Some((id(2), 9))) } else { seen };
+        one.read(&key(task), &seen, at(0), at(0), Some(store_now));
     }
-    let has = |tasks: std::ops::Range<usize>| -> BTreeMap<_, _> {
-        tasks.map(|task| (key(task), Mine::Has)).collect()
-    };
-    for task in 0..20 {
-        let holder = (task < 10).then_some((1, task as u64 + 1));
-        one.learns(&key(task), holder, at(5000));
-    }
-    let takes = |has: &BTreeMap<Key, Mine>, now| taken(&one.resolve(&me, has, BOUNDS, at(now))).len();
-    assert_eq!(one.resolve(&me, &has(0..10), BOUNDS, at(8000)).targets[&id(1)], 10);
-    assert_eq!([0..10, 0..9, 0..4].map(|tasks| takes(&has(tasks), 5100)), [2, 3, 8]);
-    assert_eq!(takes(&has(0..10), 9100), 10, "others would take them by now");
+    assert_eq!(resolved(&one, &me(1), 5000).targets, BTreeMap::from([(id(1), 2), (id(2), 2)]));
 }
