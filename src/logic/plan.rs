@@ -49,7 +49,7 @@ pub(crate) struct PlanMember<M> {
     pub(crate) apart: bool,
     /// Keeps what it has, and gets no more while others have room, but a probe.
     pub(crate) failing: bool,
-    /// Number of tasks that it gave up a moment ago, and that are not among the planned ones yet: it is owed none for them.
+    /// Number of tasks that it gave up a moment ago, and that are not planned yet: it is owed none for them.
     pub(crate) gave_up: usize,
     /// Rank among its equals. Not by its id, or the same would get the odd task of every plan.
     pub(crate) rank: u64,

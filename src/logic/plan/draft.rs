@@ -183,7 +183,7 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
             let excess = self.counts[owner].saturating_sub(targets[owner]).min(tasks.len());
             given.extend(tasks.drain(..excess));
         }
-        // In the order in which they become too many: a plan by fewer tasks gives the first of them to the same members.
+        // In the order in which they become too many: a plan by fewer tasks gives the first to the same members.
         given.sort_unstable_by_key(|task| {
             Reverse((self.avoided.contains_key(task), self.tasks[*task].since, *task))
         });
