@@ -65,7 +65,8 @@ pub(crate) fn judge<T>(faults: &mut Vec<Fault<T>>, has: usize, part: usize, due:
     let again: Vec<_> = faults.iter().filter_map(|fault| fault.again).collect();
     let proofs: Vec<_> = again.iter().copied().filter(|since| due.is_over(since.plus(WELL))).collect();
     if let Some(proof) = proofs.iter().max() {
-        faults.retain(|fault| fault.at > *proof);
+        // A fault within that minute is of the cause that has ended by now.
+        faults.retain(|fault| fault.at > proof.plus(WELL));
     }
     faults.sort_by_key(|fault| fault.at);
     let Some(since) = failing_since(faults, has, part, due) else { return Stands::default() };
@@ -167,6 +168,11 @@ mod tests {
         faults[1] = again(faults[1], 64);
         assert_eq!(judged(&faults, 1, 70), (true, false, Some(124)), "one at a time");
         assert_eq!(judged(&faults, 1, 124), (false, false, None));
+        let meanwhile = [&faults[..], &gave_up(&[100, 101, 102])].concat();
+        assert!(
+            judged(&meanwhile, 1, 123).0 && !judged(&meanwhile, 1, 170).0,
+            "the minute counts as a whole"
+        );
         faults.extend(gave_up(&[200, 201, 202]));
         assert!(judged(&faults, 1, 300).0, "and again");
     }
