@@ -110,7 +110,7 @@ async fn a_pod_that_crashes_in_the_middle_of_a_deploy_overloads_no_other() {
     for tasks in cases(&[90, 110, 100], 1).iter().copied() {
         let seen = rolled_out(tasks, SECOND * 60, Exchange::Crash).await;
         assert!(seen.lasting <= tasks.max(100).div_ceil(9) + 2, "{tasks} tasks: {seen:?}");
-        // What the pod had that crashed is started twice more.
+        // Tasks of the pod that crashed are started twice more.
         assert!(seen.starts <= 2 * (tasks.max(100) + 12), "{tasks} tasks: {seen:?}");
     }
 }

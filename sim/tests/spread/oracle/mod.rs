@@ -218,7 +218,7 @@ impl Life {
             assert!(running >= least, "{running} of {expected} ran: {}", self.told().await);
         }
         self.world.set(|now| now.broken.clear());
-        // What no other had room for rests for a twelfth of the time it has been failing.
+        // A task for which no other had room rests for a twelfth of the time it has been failing.
         let rest =
             if self.tasks() > expected { (time + SECOND * 60) / 12 + SECOND * 15 } else { Duration::ZERO };
         rest.max(SECOND * 60)
