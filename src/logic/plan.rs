@@ -120,9 +120,9 @@ pub(crate) fn plan_avoiding<T: Ord + Copy, M: Ord + Copy>(
     gave_up: &BTreeMap<T, Vec<GaveUp<M>>>,
 ) -> Plan<T, M> {
     let mut draft = Draft::new(tasks, members, gave_up);
-    let fair = draft.targets(&draft.limits());
-    draft.place_orphans(&fair);
-    let mut targets = draft.yielding(fair);
+    let parts = draft.parts();
+    draft.place_orphans(&draft.targets(&draft.limits()));
+    let mut targets = draft.yielding(&parts);
     draft.even_out(&targets);
     draft.probe(&mut targets);
     draft.into_plan(&targets)

@@ -58,8 +58,18 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
 
     /// Number of tasks each is to have, within these limits while others have room.
     pub(super) fn targets(&self, limits: &[usize]) -> Vec<usize> {
+        self.targets_with(0, limits)
+    }
+
+    /// Number of tasks each is to have once those that rest for a moment run again.
+    pub(super) fn parts(&self) -> Vec<usize> {
+        let resting = self.members.iter().map(|member| member.gave_up).sum();
+        self.targets_with(resting, &self.limits())
+    }
+
+    fn targets_with(&self, more: usize, limits: &[usize]) -> Vec<usize> {
         let orphans = (0..self.tasks.len()).filter(|at| self.owner(*at).is_none()).count();
-        quota::targets(self.tasks.len(), orphans, &self.members, &self.counts, limits)
+        quota::targets(self.tasks.len() + more, orphans + more, &self.members, &self.counts, limits)
     }
 
     fn owner(&self, task: usize) -> Option<usize> {
@@ -130,16 +140,16 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
         })
     }
 
-    /// Number of tasks each is to have, where a member is owed none for those it gave up: nothing that runs is stopped
-    /// to make up for them.
-    pub(super) fn yielding(&self, fair: Vec<usize>) -> Vec<usize> {
+    /// Number of tasks each is to have, where a member is owed none of its part for those it gave up: nothing that runs is
+    /// stopped to make up for them.
+    pub(super) fn yielding(&self, parts: &[usize]) -> Vec<usize> {
         let given = self.given_up();
         if given.iter().all(|given| *given == 0) {
-            return fair;
+            return parts.to_vec();
         }
         let owed = |(at, limit): (usize, usize)| match given[at] {
             0 => limit,
-            given => limit.min(fair[at].saturating_sub(given)).max(self.counts[at]),
+            given => limit.min(parts[at].saturating_sub(given)).max(self.counts[at]),
         };
         let limits: Vec<_> = self.limits().into_iter().enumerate().map(owed).collect();
         self.targets(&limits)

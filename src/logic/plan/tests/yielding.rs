@@ -79,6 +79,32 @@ fn a_member_is_owed_nothing_for_what_it_gave_up_and_the_rest_as_before() {
 }
 
 #[test]
+fn what_a_member_gave_up_a_moment_ago_moves_nothing_between_the_others() {
+    // Its part is 10 of 30: some it has, some it gave up just now, some are still on their way from the others.
+    for (gave_up, ours, theirs) in
+        (0..=10).flat_map(|at| (0..=5).flat_map(move |a| (0..=5).map(move |b| (at, a, b))))
+    {
+        let Some(has) = (10_u32).checked_sub(u32::try_from(gave_up).unwrap() + ours + theirs) else {
+            continue;
+        };
+        for ranks in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let at = |id: u32| PlanMember { rank: ranks[id as usize], ..member(id) };
+            let members = [PlanMember { gave_up, ..at(0) }, at(1), at(2)];
+            let counts = [(0, has), (1, 10 + ours), (2, 10 + theirs)];
+            let owners = counts.iter().flat_map(|(owner, count)| (0..*count).map(|_| *owner));
+            let tasks: Vec<_> = (0..).zip(owners).map(|(id, owner)| task(id, Some(owner))).collect();
+            let plan = plan_avoiding(&tasks, &members, &avoided(&[]));
+            let given = |from: u32| plan.moves.iter().filter(|one| one.from == Some(from)).count();
+            let is_so = given(1) == ours as usize && given(2) == theirs as usize;
+            assert!(
+                is_so && plan.moves.iter().all(|one| one.to == Some(0)),
+                "{counts:?} {ranks:?}: {plan:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn one_that_must_give_gives_to_members_that_did_not_give_the_task_up() {
     let drains = members(3, [(0, PlanMember { draining: true, ..member(0) })]);
     let tasks = [task(0, Some(0)), task(1, Some(0)), task(2, Some(1)), task(3, Some(1)), task(4, Some(1))];
