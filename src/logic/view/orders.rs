@@ -194,6 +194,10 @@ impl SpreadView {
         let mut owners: Vec<(&Key, Owner)> = Vec::with_capacity(self.tasks.len());
         for (key, known) in &self.tasks {
             match (self.owner(me, &successors, mine.get(key), now, known), &known.place) {
+                // It counts from now on: what else becomes free meanwhile is not all given to the same member.
+                (Some(owner), _) if owner.is_nobody() && mine.get(key) == Some(&Mine::Asks) => {
+                    owners.push((key, Owner { session: Some(me.session), settled: false, ..owner }));
+                }
                 (Some(owner), _) => owners.push((key, owner)),
                 (None, TaskPlace::Held { session, .. }) => *left.entry(*session).or_default() += 1,
                 (None, _) => {}
