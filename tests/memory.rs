@@ -138,7 +138,7 @@ mod turned_by_hand {
     use futures::StreamExt;
     use tenure::{
         Clock,
-        model::{LockRecord, MAX_NUMBER, Term},
+        model::{FOR_GOOD, LockRecord, MAX_NUMBER, Term},
         store::{
             Hint, LockSeen, MemoryStore, News, Purged, ReleaseTo, Retention, SessionSeen, Store, TERM_KEPT,
             TakeAnswer, Wait,
@@ -162,13 +162,17 @@ mod turned_by_hand {
         (clock, Fixture::new(Arc::new(store)))
     }
 
-    /// A lock that was released and is closed for a minute.
-    async fn closed_for_a_minute(fixture: &Fixture) -> LockRecord {
+    /// A lock that was released and is closed for so long.
+    async fn closed_for(fixture: &Fixture, length: Duration) -> LockRecord {
         let lock = fixture.lock("report");
         let session = fixture.session();
         let held = fixture.held(&lock, session, 1).await;
-        fixture.release(&lock, session, held.term, ReleaseTo::ClosedFor(MINUTE)).await;
+        fixture.release(&lock, session, held.term, ReleaseTo::ClosedFor(length)).await;
         fixture.record(&lock).await
+    }
+
+    async fn closed_for_a_minute(fixture: &Fixture) -> LockRecord {
+        closed_for(fixture, MINUTE).await
     }
 
     async fn is_closed(fixture: &Fixture, lock: &LockRecord) -> bool {
@@ -214,6 +218,18 @@ mod turned_by_hand {
             let lock = closed_for_a_minute(&fixture).await;
             clock.step_wall_back(back);
             assert!(!is_closed(&fixture, &lock).await, "{back:?} back, another clock wrote it");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_closed_for_good_is_closed_and_kept_whatever_the_clock_says() {
+        for (on, back) in [(0, 0), (0, 1), (0, 30), (0, 9000), (30, 0), (9000, 0)] {
+            let (clock, fixture) = turned();
+            let lock = closed_for(&fixture, FOR_GOOD).await;
+            clock.step_wall(on * DAY);
+            clock.step_wall_back(back * DAY);
+            assert_eq!(purge(&fixture, Retention::default()).await.locks, 0, "{on} days on, {back} back");
+            assert!(is_closed(&fixture, &lock).await, "{on} days on, {back} back");
         }
     }
 

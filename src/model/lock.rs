@@ -144,11 +144,15 @@ pub struct Closed {
     /// Until when, by the store's clock.
     pub until: StoreTime,
     /// Length of the wait when it was written. A clock that stands further back than that is
-    /// another clock: the wait is not believed ([R1](crate::store#rules-of-safety)).
+    /// another clock: the wait is not believed ([R1](crate::store#rules-of-safety)). [`FOR_GOOD`] and more is no
+    /// time: the key stays closed until somebody opens it.
     #[serde(rename = "length_ms", serialize_with = "crate::model::serial::ms")]
     pub length: Duration,
 }
 
+/// Length that is no time: a key closed for so long stays closed until somebody opens it, whatever the store's clock
+/// says.
+pub const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 /// The most by which an estimate of the store's time is believed to be behind.
 const UNSURE: Duration = Duration::from_secs(5);
 
@@ -159,17 +163,24 @@ impl Closed {
         Self { until: now.plus(length), length }
     }
 
-    /// Returns how much of the wait is left, and never more than its whole length.
+    /// Returns how much of the wait is left, and never more than its whole length. Of one for good that is all of it,
+    /// whatever the time.
     #[must_use]
     pub fn left(&self, now: StoreTime) -> Duration {
-        let left = self.until.since(now);
-        if left > self.length { Duration::ZERO } else { left }
+        self.left_within(now, Duration::ZERO)
     }
 
     /// Returns the same by an estimate of the store's time, which may be a little behind.
     pub(crate) fn left_about(&self, now: StoreTime) -> Duration {
+        self.left_within(now, UNSURE)
+    }
+
+    fn left_within(&self, now: StoreTime, unsure: Duration) -> Duration {
+        if self.length >= FOR_GOOD {
+            return self.length;
+        }
         let left = self.until.since(now);
-        if left > self.length + UNSURE { Duration::ZERO } else { left.min(self.length) }
+        if left > self.length + unsure { Duration::ZERO } else { left.min(self.length) }
     }
 }
 
@@ -323,6 +334,10 @@ mod tests {
         let written = StoreTime::from_millis(1_000_000);
         let closed = Closed::for_length(written, minute);
         let hour = Duration::from_secs(3600);
+        let good = Closed::for_length(written, FOR_GOOD);
+        for now in [written, written.minus(FOR_GOOD), written.plus(FOR_GOOD * 2)] {
+            assert_eq!((good.left(now), good.left_about(now)), (FOR_GOOD, FOR_GOOD), "{now:?}");
+        }
         for (now, left) in [
             (written, minute),
             (written.plus(minute / 2), minute / 2),

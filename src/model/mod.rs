@@ -14,7 +14,9 @@ mod session;
 
 pub(crate) use digest::Digest;
 pub use ids::{Beat, MAX_NUMBER, Nonce, NotASession, SessionId, StoreTime, Term, Ticket};
-pub use lock::{Candidate, Closed, Ended, Holding, Kind, LockId, LockRecord, PAST_HOLDERS, Past, Waiter};
+pub use lock::{
+    Candidate, Closed, Ended, FOR_GOOD, Holding, Kind, LockId, LockRecord, PAST_HOLDERS, Past, Waiter,
+};
 pub(crate) use lock::{SCHEDULES, schedules};
 pub use loss::Loss;
 pub use names::{Holder, Key, LimitError, Namespace, Rules, ScheduleName, SpreadName, Value, Who, Why};

@@ -31,7 +31,7 @@ use crate::{
         failing::{self, Longest, Row},
         key::{Handback, LINE_READ},
     },
-    model::{Candidate, Ended, Key, LockId, Loss, SessionId, StoreTime, Why},
+    model::{Candidate, Ended, FOR_GOOD, Key, LockId, Loss, SessionId, StoreTime, Why},
     store::LockSeen,
     sync::locked,
     words,
@@ -40,8 +40,6 @@ use crate::{
 /// Time for which a successor may be missing from the line. Then the task stays, as the successor may have died; or
 /// it is just released, if it must go.
 const SUCCESSOR_PATIENCE: Duration = Duration::from_secs(1);
-/// Time for which a task that is done for good stays closed: as good as for ever, and no clock overflows.
-const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 /// Note in the record of a task that is done.
 const DONE: &str = "done";
 /// Time for which a revoked task stays closed: all members read meanwhile whom it was taken from.

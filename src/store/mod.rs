@@ -12,7 +12,7 @@
 //!
 //! | Rule | |
 //! |---|---|
-//! | **R1** | No clock is compared with another clock. Leases are counted in boot time. The store's time is for people to read. |
+//! | **R1** | No clock is compared with another clock. Leases are counted in boot time. The store's time is for people to read. What is closed for a time is closed for no longer than that, by any clock; what is closed for good has no time. |
 //! | **R2** | A lease ends, for its holder, `ttl - margin` after its last confirmed beat was *sent*. The ttl is fixed for life. |
 //! | **R3** | A session dies once, and only after it was seen not to beat for its own ttl, by a write that names the beat that was seen; or by proof: what it kept as long as it or a job of its lived, its [presence](Presence), is gone. |
 //! | **R4** | A lock is free when nobody holds it or its session is dead. Taking it is one conditional write. |

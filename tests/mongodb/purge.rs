@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use tenure::{
-    store::{Purged, Retention, Store},
+    store::{Purged, Retention, Store, TakeAnswer},
     testing::conformance::{Fixture, LIMIT},
 };
 
@@ -54,11 +54,12 @@ async fn a_purge_gets_past_more_locks_than_it_looks_at_and_removes_more_than_it_
     let place = Place::on(shared_single().await.uri()).await;
     let fixture = place.fixture();
     let template = idle(&place, &fixture).await;
-    let closed = doc! {
-        "not_before": DateTime::from_millis(place.server_time().await + YEARS / 2), "closed_for": YEARS,
-    };
-    // What is done for good comes first, and stays.
-    let stay = (0..11_000).map(|number| named(&template, &format!("done {number}"), closed.clone()));
+    let now = place.server_time().await;
+    // What is done for good comes first, and stays: also if a clock that went back or was ahead wrote it.
+    let until = [now + YEARS / 2, now + YEARS * 3, now - YEARS];
+    let done =
+        |number: usize| doc! { "not_before": DateTime::from_millis(until[number % 3]), "closed_for": YEARS };
+    let stay = (0..11_000).map(|number| named(&template, &format!("done {number}"), done(number)));
     let go = (0..2500).map(|number| named(&template, &format!("idle {number}"), doc! {}));
     for part in stay.chain(go).collect::<Vec<_>>().chunks(5000) {
         place.collection("locks").insert_many(part).await.unwrap();
@@ -68,6 +69,11 @@ async fn a_purge_gets_past_more_locks_than_it_looks_at_and_removes_more_than_it_
     assert!(parts.len() >= 4 && parts.iter().all(|part| part.locks <= 1000), "{parts:?}");
     let left = doc! { "_id.ns": fixture.namespace().as_str() };
     assert_eq!(place.collection("locks").count_documents(left).await.unwrap(), 11_000);
+    let by = fixture.candidate(fixture.opened().await.id, 1);
+    for number in 0..3 {
+        let answer = fixture.take(&fixture.lock(&format!("done {number}")), &by).await;
+        assert!(matches!(answer, TakeAnswer::Closed(_)), "{number}: {answer:?}");
+    }
 }
 
 #[tokio::test]

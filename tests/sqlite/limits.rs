@@ -1,12 +1,15 @@
 //! Limits in time, while somebody else has the file locked; and what comes together.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::join_all};
 use tenure::{
     Applied, Clock, StoreError,
-    model::Value,
-    store::{LockSeen, SessionSeen, Store, Take, TakeAnswer, sqlite::SqliteOptions, sqlite::SqliteStore},
+    model::{FOR_GOOD, Value},
+    store::{
+        LockSeen, ReleaseTo, Retention, SessionSeen, Store, Take, TakeAnswer, sqlite::SqliteOptions,
+        sqlite::SqliteStore,
+    },
     testing::{TestClock, conformance::LIMIT},
 };
 
@@ -164,4 +167,24 @@ async fn who_is_held_up_is_told_by_what() {
         if words.contains("tenure.db is kept locked by another process") { Ok(()) } else { Err(words) }
     })
     .await;
+}
+
+#[tokio::test]
+async fn what_is_closed_for_good_is_closed_and_kept_whatever_the_clock_says() {
+    let folder = Folder::new();
+    let clock = Arc::new(TestClock::new());
+    let store = SqliteStore::open_with(folder.database(), SqliteOptions::new().clock(clock.clone())).unwrap();
+    let fixture = fixture(&store);
+    let session = fixture.opened().await.id;
+    let lock = fixture.lock("report");
+    let held = fixture.held(&lock, session, 1).await;
+    fixture.release(&lock, session, held.term, ReleaseTo::ClosedFor(FOR_GOOD)).await;
+    for step in [TestClock::step_wall, TestClock::step_wall_back, TestClock::step_wall_back] {
+        step(&clock, FOR_GOOD + Duration::from_secs(3600));
+        let purged =
+            store.purge(fixture.namespace().clone(), Retention::default(), None, LIMIT).await.unwrap();
+        assert_eq!(purged.locks, 0);
+        let answer = fixture.take(&lock, &fixture.candidate(fixture.session(), 1)).await;
+        assert!(matches!(answer, TakeAnswer::Closed(_)), "{answer:?}");
+    }
 }

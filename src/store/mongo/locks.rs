@@ -12,15 +12,15 @@ use super::{
     batch::{BATCH, by_key, in_batch},
     command::write,
     error::CommandResult,
-    fields::{Fields, LAYOUT, Read, bytes, candidate, damaged, lock_id, long, optional_text, quoted},
+    fields::{Fields, LAYOUT, Read, bytes, candidate, damaged, lock_id, long, millis, optional_text, quoted},
     pages::{id_of, page, place},
     pipeline::{are, are_numbers, is_known_layout, is_number, is_one_of, is_type, merged},
     queries::{self, Find, KeptRecords, Statement},
 };
 use crate::{
     model::{
-        Candidate, Closed, Ended, Holder, Holding, Kind, LockId, LockRecord, Namespace, PAST_HOLDERS, Past,
-        SessionId, Term, Ticket, Who, Why,
+        Candidate, Closed, Ended, FOR_GOOD, Holder, Holding, Kind, LockId, LockRecord, Namespace,
+        PAST_HOLDERS, Past, SessionId, Term, Ticket, Who, Why,
     },
     store::{Cursor, Held, LockSeen, Page, SetAnswer, SetValue},
 };
@@ -213,12 +213,15 @@ pub(super) fn is_sane_lock() -> Document {
     ] }
 }
 
-/// Condition: a sane lock is kept closed. A wait is not believed beyond the length written beside it (R1). What
-/// is added is never larger than 2^53: no date that somebody wrote makes it overflow.
+/// Condition: a sane lock is kept closed. A wait is not believed beyond the length written beside it (R1), but for
+/// one for good. What is added is never larger than 2^53: no date that somebody wrote makes it overflow.
 pub(super) fn is_closed() -> Document {
-    doc! { "$and": [
-        { "$gt": ["$not_before", "$$NOW"] },
-        { "$lte": ["$not_before", { "$add": ["$$NOW", "$closed_for"] }] },
+    doc! { "$or": [
+        { "$gte": ["$closed_for", millis(FOR_GOOD)] },
+        { "$and": [
+            { "$gt": ["$not_before", "$$NOW"] },
+            { "$lte": ["$not_before", { "$add": ["$$NOW", "$closed_for"] }] },
+        ] },
     ] }
 }
 
