@@ -5,7 +5,7 @@ use std::{
     fmt,
     future::Future,
     panic::AssertUnwindSafe,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
@@ -26,6 +26,8 @@ use crate::{
 const SOONEST: Duration = Duration::from_secs(1);
 /// Longest pause.
 const LATEST: Duration = Duration::from_secs(60);
+/// A source that does not answer for so long is a trouble.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Task of a spread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,8 +194,8 @@ async fn inquire<M: Clone>(
             let answer = ask().await;
             let Some(registry) = registry.upgrade() else { return answer.map(drop) };
             answer.map(|tasks| registry.apply(Change::Replace(tasks)))
-        })
-        .await;
+        });
+        let answer = noticed(answer, asked, &registry, &engine).await;
         let (Some(registry), Some(engine)) = (registry.upgrade(), engine.upgrade()) else { return };
         let rest = match answer {
             Ok(Ok(())) => {
@@ -214,6 +216,27 @@ async fn inquire<M: Clone>(
         };
         drop((registry, engine));
         tokio::time::sleep(rest).await;
+    }
+}
+
+/// Waits for the answer of a source. For as long as it does not come, that is a trouble.
+async fn noticed<M: Clone, T>(
+    answer: impl Future<Output = T>,
+    asked: Moment,
+    registry: &Weak<TaskRegistry<M>>,
+    engine: &Weak<Engine>,
+) -> T {
+    let mut answer = pin!(answer);
+    loop {
+        tokio::select! {
+            biased;
+            answer = &mut answer => return answer,
+            () = tokio::time::sleep(PATIENCE) => {}
+        }
+        let (Some(registry), Some(engine)) = (registry.upgrade(), engine.upgrade()) else { continue };
+        let waited = engine.clock.now().since(asked).as_secs();
+        let error = format!("its task source has not answered for {waited} s");
+        engine.task_source_failed(&registry.shared.spread, asked, &error);
     }
 }
 

@@ -92,7 +92,8 @@ impl SpreadStatus {
         self.tasks.values().filter(|state| state.holder().is_some()).count()
     }
 
-    /// Returns whether every task that can be had is where the plan wants it.
+    /// Returns whether every task that can be had is where the plan wants it. For the moment between news and the plan
+    /// that takes it in it is false as well: [`until`](super::Spread::until) waits for it.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let on_target = |member: &Member| member.target.is_none_or(|target| target == member.tasks);

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use futures::StreamExt;
@@ -92,6 +95,34 @@ async fn a_closure_is_asked_again_and_what_it_cannot_tell_changes_nothing() {
     let seen = seen.lock().unwrap();
     assert_eq!(seen[..3], [0, 2, 2], "an error changes nothing");
     assert!(seen.len() > 5, "it is asked for ever");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closure_that_does_not_answer_is_a_trouble_after_a_minute_until_it_does() {
+    for answered_first in [0, 1] {
+        let team = Team::new(0);
+        let (elect, _, _) = team.elect("a").await;
+        let asked = Arc::new(AtomicUsize::new(0));
+        let ask = move || {
+            let before = asked.fetch_add(1, Ordering::Relaxed);
+            async move {
+                if before == answered_first {
+                    tokio::time::sleep(SECOND * 600).await;
+                }
+                Ok::<_, String>(vec![task("a")])
+            }
+        };
+        let spread = elect.spread(SPREAD).tasks_by(SECOND * 10, ask).run(team.job("a")).unwrap();
+        tokio::time::sleep(SECOND * 55).await;
+        assert_eq!(elect.health().troubles, []);
+        tokio::time::sleep(SECOND * 30).await;
+        let said = elect.health().to_string();
+        assert!(said.contains("spread topics: its task source has not answered for 60 s"), "{said}");
+        assert_eq!(spread.share().len(), answered_first);
+        tokio::time::sleep(SECOND * 600).await;
+        assert_eq!(elect.health().troubles, []);
+        assert_eq!(spread.share().len(), 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]
