@@ -137,6 +137,7 @@ impl fmt::Display for Error {
         match self {
             Self::Limit(error) => fmt::Display::fmt(error, f),
             Self::Store(error) => fmt::Display::fmt(error, f),
+            Self::Refused { lock, refusal: refusal @ Refusal::Full { .. } } => write!(f, "{lock}: {refusal}"),
             Self::Refused { lock, refusal } => write!(f, "{lock} cannot be used: {refusal}"),
             Self::NoSession { last: Some(error) } => {
                 write!(f, "no valid session with the store: {error}")

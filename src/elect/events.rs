@@ -142,7 +142,7 @@ pub enum Event {
         from: StoreTime,
         /// The last one.
         to: StoreTime,
-        /// Number of ticks, capped at 10,000.
+        /// Number of ticks; 10,000 stands for that many or more.
         count: u64,
         /// Reason for skipping them.
         why: NotRun,

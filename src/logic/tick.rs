@@ -18,7 +18,7 @@ pub(crate) use self::{
     policies::Policies,
 };
 use super::calendar::Calendar;
-use crate::model::{Definition, Entry, Outcome, RunNow, RunRecord, ScheduleRecord, StoreTime, Term};
+use crate::model::{Definition, Entry, Outcome, RunNow, RunRecord, ScheduleRecord, Skipped, StoreTime, Term};
 
 mod busy;
 mod hold;
@@ -30,7 +30,7 @@ const AHEAD: Duration = Duration::from_secs(60);
 /// Most time until another instance goes on with what an owner did not end.
 const TAKING_OVER: Duration = Duration::from_secs(5 * 60);
 /// Skipped ticks are counted no further.
-const COUNTED: usize = 10_000;
+const COUNTED: usize = Skipped::MOST;
 
 /// Why a tick is not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -89,7 +89,7 @@ impl Attempt {
     }
 
     /// Nobody has begun this tick before.
-    fn is_first_of_a_tick(&self) -> bool {
+    pub(crate) fn is_first_of_a_tick(&self) -> bool {
         self.entry == Entry::Tick && self.number == 1
     }
 
@@ -141,8 +141,6 @@ pub(crate) struct Ticks {
     unsettled: Vec<RunRecord>,
     /// Spans of runs: ticks that fell due meanwhile are not run.
     busy: RunSpans,
-    /// A run has made way for this one: it is not too late.
-    awaited: Option<StoreTime>,
     /// Number of ticks in a row that have failed in the end.
     failures: u32,
 }
@@ -176,7 +174,6 @@ impl Ticks {
             backlog: VecDeque::new(),
             unsettled: Vec::new(),
             busy: RunSpans::default(),
-            awaited: None,
             failures: 0,
         };
         ticks.hear(record, now);
@@ -387,20 +384,30 @@ impl Ticks {
             }
             return TickStep::Run(again);
         }
-        if let Some(at) = self.orders.pop_front() {
+        if !self.goes_before_orders(now)
+            && let Some(at) = self.orders.pop_front()
+        {
             return TickStep::Run(Attempt::first(Entry::Order, at));
         }
         if !is_believable(self.cursor, now) && self.mark.is_none_or(|mark| self.cursor > mark) {
             return TickStep::Reload;
         }
         if self.is_held_back() {
-            self.awaited = None;
             return self.overlapped_before_the_pause().unwrap_or(TickStep::Wait(None));
         }
         if let Some(instant) = self.backlog.pop_front() {
             return TickStep::Run(self.begin(instant));
         }
         self.due(now)
+    }
+
+    /// Returns whether a tick is due for which runs make way: it does not wait for what is ordered.
+    fn goes_before_orders(&self, now: StoreTime) -> bool {
+        self.policies.overlap == Overlap::Cancel
+            && self.backlog.is_empty()
+            && !self.is_held_back()
+            && is_believable(self.cursor, now)
+            && self.calendar.next(self.cursor, self.since).is_some_and(|next| next <= now)
     }
 
     /// Returns the attempt at a tick that nobody has begun; somebody may have claimed it.
@@ -417,7 +424,6 @@ impl Ticks {
         let first = self.calendar.next(self.cursor, self.since);
         let Some(first) = first.filter(|first| *first <= now) else {
             self.busy.clear();
-            self.awaited = None;
             return TickStep::Wait(first);
         };
         let mut to = now;
@@ -441,7 +447,6 @@ impl Ticks {
         to = self.busy.next_from(first).map_or(to, |begun| to.min(begun));
         let (window, at_most) = self.policies.misfire.bounds();
         let in_time = just_before(now.minus(window));
-        let in_time = self.awaited.map_or(in_time, |awaited| in_time.min(just_before(awaited)));
         let from = self.cursor.max(in_time);
         let run = self.calendar.latest(from, to, self.since, at_most.max(1));
         match run.first() {
@@ -498,8 +503,6 @@ impl Ticks {
                 self.busy.add(begun, ended);
             }
         }
-        let awaited = self.displaced_at(begun).filter(|next| *next <= ended);
-        self.awaited = self.awaited.or(awaited);
     }
 
     /// Returns whether the pause that goes on covers it.

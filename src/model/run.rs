@@ -71,10 +71,25 @@ impl RunId {
 pub struct Skipped {
     /// The first of them; the last one is the entry's instant.
     pub from: StoreTime,
-    /// Number of them.
+    /// Number of them; [`MOST`](Self::MOST) stands for that many or more.
     pub count: u64,
     /// Why they were not run.
     pub why: Why,
+}
+
+impl Skipped {
+    /// Ticks are counted no further.
+    pub const MOST: usize = 10_000;
+
+    /// Returns how many ticks it were, in words.
+    #[must_use]
+    pub fn ticks(&self) -> String {
+        match self.count {
+            1 => "1 tick".to_owned(),
+            count if count >= Self::MOST as u64 => format!("{count} or more ticks"),
+            count => format!("{count} ticks"),
+        }
+    }
 }
 
 /// A claimed tick.

@@ -32,6 +32,9 @@ mod attempts;
 mod load;
 mod retry;
 mod unbegun;
+mod unwritten;
+
+pub(super) use unwritten::Unwritten;
 
 /// One of so many ticks is followed by a purge, at most.
 const ROLL: usize = 10;
@@ -52,6 +55,7 @@ enum Halt {
 pub(super) struct Driver {
     engine: Arc<Engine>,
     runner: Weak<ScheduleRunner>,
+    unwritten: Arc<Unwritten>,
     key: Key,
     lease: Lease,
     session: SessionId,
@@ -65,7 +69,7 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(
         engine: Arc<Engine>,
-        runner: Weak<ScheduleRunner>,
+        runner: &Arc<ScheduleRunner>,
         key: Key,
         lease: Lease,
         permit: MovePermit,
@@ -74,7 +78,8 @@ impl Driver {
         let (session, holder) = (lease.session(), engine.config.holder().clone());
         let spec = specs.borrow_and_update().clone();
         let callbacks = FailureCallbacks::default();
-        Self { engine, runner, key, lease, session, holder, permit, specs, spec, callbacks }
+        let (runner, unwritten) = (Arc::downgrade(runner), runner.unwritten.clone());
+        Self { engine, runner, unwritten, key, lease, session, holder, permit, specs, spec, callbacks }
     }
 
     pub(super) async fn drive(mut self) {
@@ -90,6 +95,9 @@ impl Driver {
             let Some(runner) = self.runner.upgrade() else { return };
             let subscription = runner.subscriptions.subscribe(self.key.clone(), self.spec.id.clone());
             drop(runner);
+            if !self.write_what_ended().await {
+                return;
+            }
             let (record, runs) = match self.load().await {
                 Ok(loaded) => loaded,
                 Err(why) => return self.report_not_loaded(why).await,
@@ -147,7 +155,12 @@ impl Driver {
                 ticks.hear(&record, now);
             }
             match ticks.next(now) {
-                TickStep::Run(attempt) => self.run_tick(&mut ticks, &mut subscription, attempt).await,
+                TickStep::Run(attempt) => {
+                    let halt = self.run_tick(&mut ticks, &mut subscription, attempt, now).await;
+                    if let Some(halt) = halt {
+                        return halt;
+                    }
+                }
                 TickStep::Abandon(run) => self.abandon(&mut ticks, &run).await,
                 TickStep::Skip { from, to, count, why } => self.skip(&mut ticks, from, to, count, why).await,
                 TickStep::Reload => {

@@ -24,7 +24,8 @@ use crate::{
         tick::{Unowned, unowned},
     },
     model::{
-        Holder, Kind, LockId, ScheduleId, ScheduleName, ScheduleRecord, SessionId, SessionRecord, StoreTime,
+        Holder, Kind, LockId, SCHEDULES, ScheduleId, ScheduleName, ScheduleRecord, SessionId, SessionRecord,
+        StoreTime,
     },
     store::{Cursor, LockSeen, ScheduleSeen, SessionSeen},
     words,
@@ -144,8 +145,8 @@ impl Look {
         }
     }
 
-    /// Checks whether this instance is the one that looks: of those that beat it has the smallest session id. An
-    /// instance that is wrong about that costs or saves a look.
+    /// Checks whether this instance is the one that looks: of those with schedules that beat it has the smallest session
+    /// id. An instance that is wrong about that costs or saves a look.
     async fn check_turn(&mut self, engine: &Engine) -> Result<bool, StoreError> {
         let moment = engine.clock.now();
         if let Some((is_ours, until)) = self.turn
@@ -166,7 +167,7 @@ async fn is_first(engine: &Engine, own: SessionId) -> Result<bool, StoreError> {
         let limit = engine.limit();
         let page = engine.store().sessions(engine.config.namespace().clone(), after, SESSIONS, limit);
         let page = engine.call(Work::Watching, limit, page).await?;
-        let first = page.items.iter().find(|session| beats(engine, session));
+        let first = page.items.iter().find(|session| has_schedules(session) && beats(engine, session));
         if let Some(first) = first {
             return Ok(first.id >= own);
         }
@@ -181,6 +182,10 @@ async fn is_first(engine: &Engine, own: SessionId) -> Result<bool, StoreError> {
 
 fn lock_of(id: &ScheduleId) -> LockId {
     LockId { namespace: id.namespace.clone(), kind: Kind::Schedule, key: key_of(&id.name) }
+}
+
+fn has_schedules(session: &SessionRecord) -> bool {
+    session.shares.iter().any(|share| share.spread.as_str() == SCHEDULES)
 }
 
 /// Returns whether a session has beaten lately, by the store's clock: a guess, which decides what is reported and by

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    driver::Driver,
+    driver::{Driver, Unwritten},
     overdue,
     spec::{ScheduleSpec, key_of},
     subscriptions::Subscriptions,
@@ -44,6 +44,7 @@ pub(super) struct ScheduleRunner {
     registry: Mutex<ScheduleRegistry>,
     pub(super) subscriptions: Arc<Subscriptions>,
     pub(super) loading: Semaphore,
+    pub(super) unwritten: Arc<Unwritten>,
     joined: JoinedSignal,
     /// Notifies of each schedule that is added.
     added: Arc<Notify>,
@@ -102,6 +103,7 @@ impl ScheduleRunner {
             registry: Mutex::default(),
             subscriptions: Arc::default(),
             loading: Semaphore::new(LOADING),
+            unwritten: Arc::default(),
             joined: JoinedSignal::new(false),
             added: Arc::default(),
             stopper: stop.clone().drop_guard(),
@@ -194,9 +196,9 @@ impl ScheduleRunner {
     fn start(runner: Weak<Self>, elect: &Elect) -> Start {
         let engine = Arc::downgrade(elect.engine());
         Arc::new(move |key, lease, permit| {
-            let specs = runner.upgrade()?.registry().specs.get(key)?.subscribe();
-            let driver =
-                Driver::new(engine.upgrade()?, runner.clone(), key.clone(), lease, permit.clone(), specs);
+            let runner = runner.upgrade()?;
+            let specs = runner.registry().specs.get(key)?.subscribe();
+            let driver = Driver::new(engine.upgrade()?, &runner, key.clone(), lease, permit.clone(), specs);
             Some(
                 async move {
                     driver.drive().await;

@@ -81,7 +81,9 @@ impl fmt::Display for Refusal {
                 write!(f, "the record has layout version {found}, which this version of tenure does not know")
             }
             Self::Damaged { field, problem } => write!(f, "the record's field `{field}` {problem}"),
-            Self::Full { what, most } => write!(f, "the record already has {most} {what}, the maximum"),
+            Self::Full { what, most } => {
+                write!(f, "{most} {what} wait already, the maximum: try again once some are done")
+            }
         }
     }
 }

@@ -93,11 +93,10 @@ fn row(run: &RunRecord) -> [String; 8] {
     let none = || "-".to_owned();
     let instant = times::local(run.id.instant);
     if let Some(skipped) = &run.skipped {
-        let ticks = if skipped.count == 1 { "1 tick".to_owned() } else { format!("{} ticks", skipped.count) };
         let note = format!("since {}: {}", times::local(skipped.from), skipped.why);
         return [
             instant,
-            format!("{ticks} not run"),
+            format!("{} not run", skipped.ticks()),
             none(),
             none(),
             none(),

@@ -236,3 +236,54 @@ async fn an_entry_that_another_owner_has_finished_is_left_alone() {
     }
     assert_eq!(ran, [at(7200)]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_ended_while_the_store_was_away_is_known_to_its_instance() {
+    for promise in [OnCrash::default(), OnCrash::AtMostOnce] {
+        // The lease is over long before the store is back; also one that is not needed for long.
+        for away in [20 * SECOND, MINUTE, HOUR] {
+            let crew = Crew::new();
+            let set = |schedule: ScheduleBuilder| schedule.on_crash(promise);
+            let member = crew.with_job("a", "0 * * * *", set, crew.job("a", 3 * SECOND)).await;
+            pass(HOUR + SECOND).await;
+            member.faulty.intercept().always(Operation::ALL, Fault::Swallowed);
+            pass(away).await;
+            member.faulty.intercept().heal();
+            pass(10 * MINUTE).await;
+            assert_eq!(crew.told().await[0], "01:00:00 succeeded 1", "{promise:?} {away:?}");
+            assert_eq!(crew.registry.instants()[0], at(3600));
+            assert!(crew.registry.runs().iter().all(|run| run.attempt == 1), "{:?}", crew.registry.runs());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_is_written_before_anybody_else_settles_the_run() {
+    let crew = Crew::new();
+    let set = |schedule: ScheduleBuilder| schedule.on_crash(OnCrash::AtMostOnce);
+    let one = crew.with_job("a", "0 * * * *", set, crew.job("a", 3 * SECOND)).await;
+    pass(HOUR + SECOND).await;
+    one.faulty.intercept().always(Operation::ALL, Fault::Swallowed);
+    pass(MINUTE).await;
+    one.faulty.intercept().heal();
+    pass(MINUTE).await;
+    // It has no schedule any more, and still knows.
+    assert_eq!(crew.told().await, ["01:00:00 succeeded 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_another_instance_gave_up_is_not_called_a_death() {
+    let crew = Crew::new();
+    let set = |schedule: ScheduleBuilder| schedule.on_crash(OnCrash::AtMostOnce);
+    let one = crew.with_job("a", "0 * * * *", set, crew.job("a", 3 * SECOND)).await;
+    pass(10 * MINUTE).await;
+    let _two = crew.with_job("b", "0 * * * *", set, crew.job("b", 3 * SECOND)).await;
+    pass(50 * MINUTE + SECOND).await;
+    one.faulty.intercept().always(Operation::ALL, Fault::Swallowed);
+    pass(5 * MINUTE).await;
+    one.faulty.intercept().heal();
+    pass(MINUTE).await;
+    assert_eq!(crew.told().await, ["01:00:00 abandoned 1"]);
+    let error = crew.ledger().await[0].finish.clone().unwrap().error.unwrap();
+    assert_eq!(error.as_str(), "its lease ended before an outcome was recorded");
+}

@@ -157,7 +157,7 @@ async fn whoever_finds_a_run_abandoned_tells_of_it() {
     let mut events = two.schedule.as_ref().unwrap().events();
     one.kill().await;
     pass(5 * MINUTE).await;
-    let words = "abandoned after 1 attempt: a died while running it".to_owned();
+    let words = "abandoned after 1 attempt: the lease of a ended before an outcome was recorded".to_owned();
     assert_eq!(told.all(), [(at(3600), words)]);
     assert_eq!(attempts(&mut events).await, [(1, Outcome::Abandoned, true)]);
 }

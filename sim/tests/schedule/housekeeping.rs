@@ -142,6 +142,23 @@ async fn a_schedule_that_nobody_runs_is_told_once_by_one_instance() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_schedule_that_nobody_runs_is_told_whatever_instances_without_schedules_there_are() {
+    let crew = Crew::new();
+    let one = crew.with("a", "0 * * * *", |schedule| schedule).await;
+    pass(90 * MINUTE).await;
+    one.kill().await;
+    let other = with_another(&crew, "b").await;
+    let mut stream = other.elect.events();
+    let mut without = Vec::new();
+    // Some of them have smaller session ids.
+    for n in 0..9 {
+        without.push(crew.member(&format!("web-{n}")).await);
+    }
+    pass(2 * HOUR).await;
+    assert_eq!(overdue(&mut stream), [at(2 * 3600)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn schedules_are_listed_and_deleted() {
     let crew = Crew::new();
     let one = crew.with("a", "* * * * *", |schedule| schedule).await;

@@ -233,3 +233,39 @@ async fn a_pause_that_ends_by_a_wrong_clock_has_ended() {
         ]
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn more_orders_than_may_wait_are_refused_with_the_limit_and_the_remedy() {
+    let crew = Crew::new();
+    let _member = crew.with_job("a", "0 0 1 1 *", |schedule| schedule, crew.job("a", SECOND)).await;
+    pass(SECOND).await;
+    let schedules = crew.member("op").await.elect.schedules();
+    let mut refused = Vec::new();
+    for order in 0..110 {
+        refused.extend(schedules.run_now("report", why(&order.to_string())).await.err());
+    }
+    assert!((9..=10).contains(&refused.len()), "one may have begun: {}", refused.len());
+    assert_eq!(
+        refused[0].to_string(),
+        "schedule \"report\" of test: 100 orders wait already, the maximum: try again once some are done"
+    );
+    pass(5 * MINUTE).await;
+    assert_eq!(crew.registry.runs().len(), 110 - refused.len());
+    schedules.run_now("report", why("again")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn ticks_that_are_not_run_are_counted_up_to_ten_thousand_or_more() {
+    let crew = Crew::new();
+    let member = crew.with("a", "* * * * * *", |schedule| schedule).await;
+    let schedule = member.schedule.as_ref().unwrap();
+    for (paused, ticks) in [(SECOND * 2, "2 ticks"), (3 * HOUR, "10000 or more ticks")] {
+        pass(SECOND / 2).await;
+        schedule.pause(why("")).await.unwrap();
+        pass(paused).await;
+        schedule.resume().await.unwrap();
+        pass(SECOND * 3).await;
+        let skipped = crew.ledger().await.into_iter().filter_map(|run| run.skipped).next_back().unwrap();
+        assert_eq!(skipped.ticks(), ticks);
+    }
+}

@@ -502,3 +502,64 @@ async fn what_falls_due_in_the_rest_before_a_pause_overlaps() {
         ]
     );
 }
+
+/// Runs of half a minute, each minute, that make way; and when ticks and orders began: whole seconds.
+async fn begun_with_orders(orders: u64) -> (Vec<String>, Vec<String>) {
+    let crew = Crew::new();
+    let skip = Misfire::Skip { tolerance: 5 * SECOND };
+    let set = |schedule: ScheduleBuilder| schedule.overlap(Overlap::Cancel).misfire(skip);
+    let member = crew.with_job("a", MINUTELY, set, crew.job("a", 30 * SECOND)).await;
+    pass(110 * SECOND).await;
+    for order in 0..orders {
+        member.schedule.as_ref().unwrap().run_now(Why::new(order.to_string()).unwrap()).await.unwrap();
+    }
+    pass(200 * SECOND).await;
+    let begun = |run: &crate::schedule::crew::Run| {
+        format!("{} at {}", run.instant.since(at(0)).as_secs(), run.at.since(at(0)).as_secs())
+    };
+    (crew.registry.runs().iter().map(begun).collect(), crew.told().await)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_for_which_a_run_made_way_goes_before_what_was_ordered() {
+    let (begun, told) = begun_with_orders(2).await;
+    // The second order begins when the tick's run has ended.
+    assert_eq!(
+        begun,
+        ["60 at 60", "110 at 110", "120 at 120", "110 at 150", "180 at 180", "240 at 240", "300 at 300"]
+    );
+    assert!(told.iter().all(|entry| !entry.ends_with("too late")), "{told:?}");
+    let (begun, told) = begun_with_orders(3).await;
+    assert_eq!(
+        begun,
+        [
+            "60 at 60",
+            "110 at 110",
+            "120 at 120",
+            "110 at 150",
+            "180 at 180",
+            "110 at 210",
+            "240 at 240",
+            "300 at 300"
+        ]
+    );
+    assert!(told.iter().all(|entry| !entry.ends_with("too late")), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_for_which_a_run_made_way_begins_within_its_window_or_not_at_all() {
+    let crew = Crew::new();
+    let skip = Misfire::Skip { tolerance: 5 * SECOND };
+    let set = |schedule: ScheduleBuilder| schedule.overlap(Overlap::Cancel).misfire(skip);
+    let member = crew.with_job("a", MINUTELY, set, crew.job("a", 90 * SECOND)).await;
+    pass(100 * SECOND).await;
+    // How the first run has ended cannot be written.
+    member.faulty.intercept().always(&[Operation::Finish], Fault::Refused);
+    pass(75 * SECOND).await;
+    member.faulty.intercept().heal();
+    pass(20 * SECOND).await;
+    assert_eq!(
+        crew.told().await,
+        ["00:01:00 displaced 1", "00:02:00-00:02:00 1 too late", "00:03:00 open 1"]
+    );
+}

@@ -172,3 +172,52 @@ async fn a_claim_that_is_answered_too_late_is_given_back() {
     assert_eq!(crew.told().await.len(), 2);
     assert_eq!(crew.registry.runs(), []);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_paused_while_its_claim_was_on_its_way_is_not_begun() {
+    for fault in [Fault::Refused, Fault::Swallowed, Fault::AnswerLost] {
+        let crew = Crew::new();
+        let one = crew.with("a", "*/5 * * * *", |schedule| schedule).await;
+        let operator = crew.member("op").await;
+        pass(290 * SECOND).await;
+        one.faulty.intercept().always(&[Operation::Claim], fault);
+        pass(25 * SECOND).await;
+        operator.elect.schedules().pause("report", Why::new("it is on fire").unwrap()).await.unwrap();
+        pass(MINUTE).await;
+        one.faulty.intercept().heal();
+        pass(10 * MINUTE).await;
+        assert_eq!(crew.registry.runs(), [], "{fault:?}");
+        operator.elect.schedules().resume("report").await.unwrap();
+        pass(5 * MINUTE).await;
+        let told = crew.told().await;
+        assert!(told.contains(&"00:05:00-00:05:00 1 paused".to_owned()), "{told:?}");
+        assert_eq!(crew.registry.runs().len(), 1, "{told:?}");
+    }
+}
+
+/// The second try of a tick: the schedule is paused while its claim is on its way.
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_was_paused_while_its_claim_was_on_its_way_is_made_afterwards() {
+    let crew = Crew::new();
+    let registry = crew.registry.clone();
+    let clock = crew.clock.clone();
+    let job = move |tick: tenure::schedule::Tick, _| {
+        let _running = registry.begin(&tick, "a", tenure::Clock::wall(&*clock));
+        std::future::ready(if tick.attempt() == 1 { Err("not yet".to_owned()) } else { Ok(()) })
+    };
+    let retries = tenure::schedule::Retries { tries: 2, first: 5 * SECOND, longest: 5 * SECOND };
+    let one = crew.with_job("a", HOURLY, |schedule| schedule.retries(retries), job).await;
+    let operator = crew.member("op").await;
+    pass(HOUR + SECOND).await;
+    assert_eq!(crew.registry.runs().len(), 1);
+    one.faulty.intercept().always(&[Operation::Claim], Fault::Refused);
+    pass(10 * SECOND).await;
+    operator.elect.schedules().pause("report", Why::new("").unwrap()).await.unwrap();
+    pass(10 * SECOND).await;
+    one.faulty.intercept().heal();
+    pass(5 * MINUTE).await;
+    assert_eq!(crew.registry.runs().len(), 1);
+    operator.elect.schedules().resume("report").await.unwrap();
+    pass(MINUTE).await;
+    assert_eq!(crew.told().await, ["01:00:00 succeeded 2"]);
+}

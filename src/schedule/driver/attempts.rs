@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Driver, retry::pauses, unbegun::Unbegun};
+use super::{
+    Driver, Halt,
+    retry::pauses,
+    unbegun::Unbegun,
+    unwritten::{self, RunOutcome},
+};
 use crate::{
     Event,
     elect::Work,
@@ -54,6 +59,8 @@ enum AttemptResult {
     Over,
     /// Its claim was given back: nothing was begun.
     GivenBack,
+    /// The same, and the ledger says what is to be done about it.
+    Unknown,
 }
 
 /// Outcome of the rest before another attempt.
@@ -73,51 +80,65 @@ enum ClaimReply {
     Answered(ClaimAnswer),
     /// The lease ends: nothing is begun.
     Over,
-    /// By now it is too late to begin.
-    Late,
+    /// Nothing is begun, for that reason.
+    NotRun(NotRun),
 }
 
 impl Driver {
-    /// Runs a tick: one attempt, and more if it fails and may be tried again.
+    /// Runs a tick: one attempt, and more if it fails and may be tried again. Returns a reason to begin anew, if there
+    /// is one.
     pub(super) async fn run_tick(
         &mut self,
         ticks: &mut Ticks,
         subscription: &mut Subscription,
         mut attempt: Attempt,
-    ) {
+        now: StoreTime,
+    ) -> Option<Halt> {
+        let latest = ticks.latest_begin(&attempt, now);
         let mut series = Series::new(ticks, subscription, self.spec.policies.retries);
         loop {
             if attempt.instead_of == Some((self.lease.term(), attempt.number)) {
                 // This owner has given the attempt back itself.
                 attempt = attempt.again(self.lease.term());
             }
-            match self.attempt_once(&mut series, attempt).await {
+            let latest = latest.filter(|_| attempt.number == 1);
+            match self.attempt_once(&mut series, attempt, latest).await {
                 AttemptResult::Retry => attempt = attempt.again(self.lease.term()),
                 AttemptResult::Over => break,
-                AttemptResult::GivenBack => return,
+                AttemptResult::GivenBack => return None,
+                AttemptResult::Unknown => return Some(Halt::Reload),
             }
         }
         if !ticks.is_to_be_settled(attempt.entry, attempt.instant) {
             self.clear_order(ticks, attempt.entry, attempt.instant).await;
         }
         self.purge_sometimes(ticks).await;
+        None
     }
 
     /// Claims an attempt, runs its job, and records the outcome.
-    async fn attempt_once(&mut self, series: &mut Series<'_>, attempt: Attempt) -> AttemptResult {
+    async fn attempt_once(
+        &mut self,
+        series: &mut Series<'_>,
+        attempt: Attempt,
+        latest: Option<StoreTime>,
+    ) -> AttemptResult {
         let claim = self.claim(attempt);
         let unbegun = Unbegun::new(&self.engine, claim.clone());
         let early = self.run_too_early(series, attempt, &unbegun).await;
-        let latest = series.ticks.latest_begin(&attempt, self.now_or(attempt.instant));
-        let answer = match self.ask_for_claim(&unbegun, latest).await {
+        let answer = match self.ask_for_claim(series, attempt, &unbegun, latest).await {
             ClaimReply::Answered(answer) => answer,
             ClaimReply::Over => {
                 unbegun.give_back().await;
                 return AttemptResult::GivenBack;
             }
-            ClaimReply::Late => {
+            ClaimReply::NotRun(why) => {
                 unbegun.give_back().await;
-                self.skip(series.ticks, attempt.instant, attempt.instant, 1, NotRun::Late).await;
+                if !attempt.is_first_of_a_tick() {
+                    // It is made when the schedule goes on.
+                    return AttemptResult::Unknown;
+                }
+                self.skip(series.ticks, attempt.instant, attempt.instant, 1, why).await;
                 return AttemptResult::GivenBack;
             }
         };
@@ -201,21 +222,30 @@ impl Driver {
 
     /// Sends a claim until it is answered, as long as its attempt may be begun. The answer to one that was sent is
     /// waited for, so that it is known.
-    async fn ask_for_claim(&self, unbegun: &Unbegun, latest: Option<StoreTime>) -> ClaimReply {
+    async fn ask_for_claim(
+        &self,
+        series: &mut Series<'_>,
+        attempt: Attempt,
+        unbegun: &Unbegun,
+        latest: Option<StoreTime>,
+    ) -> ClaimReply {
         let mut pauses = pauses();
         loop {
             if self.lease.is_cancelled() {
                 return ClaimReply::Over;
             }
-            let answer = unbegun.send().await;
-            let is_late = latest.is_some_and(|latest| self.now_or(latest) > latest);
-            match answer {
+            if let Some(why) = self.why_not_now(series, attempt, latest) {
+                return ClaimReply::NotRun(why);
+            }
+            match unbegun.send().await {
                 Ok(ClaimAnswer::Yours(run)) if run.finish.is_none() && self.lease.is_cancelled() => {
                     return ClaimReply::Over;
                 }
-                Ok(ClaimAnswer::Yours(run)) if run.finish.is_none() && is_late => return ClaimReply::Late,
+                Ok(ClaimAnswer::Yours(run)) if run.finish.is_none() => {
+                    let why_not = self.why_not_now(series, attempt, latest);
+                    return why_not.map_or(ClaimReply::Answered(ClaimAnswer::Yours(run)), ClaimReply::NotRun);
+                }
                 Ok(answer) => return ClaimReply::Answered(answer),
-                Err(_) if is_late => return ClaimReply::Late,
                 Err(error) => {
                     words::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %error, "could not claim a tick, retrying");
                 }
@@ -224,9 +254,27 @@ impl Driver {
                 biased;
                 () = self.lease.cancelled() => {}
                 () = run::until(&self.engine, latest.map(|latest| latest.plus(JUST_AFTER))), if latest.is_some() => {}
+                () = series.subscription.changed() => {}
                 () = tokio::time::sleep(pauses.next(self.engine.entropy.roll())) => {}
             }
         }
+    }
+
+    /// Reason why an attempt may not begin any more, whose claim took its time.
+    fn why_not_now(
+        &self,
+        series: &mut Series<'_>,
+        attempt: Attempt,
+        latest: Option<StoreTime>,
+    ) -> Option<NotRun> {
+        let now = self.now_or(attempt.instant);
+        if let Some(record) = series.subscription.take_news() {
+            series.ticks.hear(&record, now);
+        }
+        if is_held_back(series.ticks, attempt.entry) {
+            return Some(NotRun::Paused);
+        }
+        latest.filter(|latest| now > *latest).map(|_| NotRun::Late)
     }
 
     /// Takes in the answer to a claim. Returns whether the attempt is to be made.
@@ -366,13 +414,28 @@ impl Driver {
             error: end.error.as_deref().map(Why::shortened),
             last: !self.spec.policies.goes_on_after(end.outcome, claim.attempt),
         };
-        let store = self.engine.store();
-        let answer = self.retry_forever(Work::Ledger, &mut |limit| store.finish(finish.clone(), limit)).await;
+        let outcome = RunOutcome::new(&self.engine, &self.unwritten, finish.clone());
+        let answer = self.until_ok(|| unwritten::write(&self.engine, &finish)).await;
+        outcome.set_written();
         if let ClaimAnswer::Yours(run) = answer {
             return Some(run);
         }
         words::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, instant = %claim.run.instant, ?answer, "could not record the run's outcome");
         None
+    }
+
+    /// Writes how runs of this schedule have ended that this instance could not write before. Returns whether that is
+    /// done: before that the ledger says less than is known.
+    pub(super) async fn write_what_ended(&self) -> bool {
+        for finish in self.unwritten.of(&self.spec.id) {
+            let write = self.until_ok(|| unwritten::write(&self.engine, &finish));
+            tokio::select! {
+                biased;
+                () = self.lease.cancelled() => return false,
+                _ = write => self.unwritten.written(&finish),
+            }
+        }
+        true
     }
 
     /// Waits until a run has to make way for the first tick after that; for ever, if it need not. Ticks that fall due
@@ -417,7 +480,7 @@ impl Driver {
         if is_held_back(ticks, entry) { Rested::Interrupted } else { rested }
     }
 
-    /// Records that nobody runs a tick again, as its runner died.
+    /// Records that nobody runs a tick again, whose runner's lease ended without an outcome.
     pub(super) async fn abandon(&mut self, ticks: &mut Ticks, run: &RunRecord) {
         let finish = FinishRun {
             run: run.id.clone(),
@@ -425,7 +488,7 @@ impl Driver {
             term: run.term,
             attempt: run.attempt,
             outcome: Outcome::Abandoned,
-            error: Some(Why::shortened("the instance that ran it died")),
+            error: Some(Why::shortened("its lease ended before an outcome was recorded")),
             last: true,
         };
         let store = self.engine.store();
@@ -435,7 +498,7 @@ impl Driver {
         if finish.outcome != Outcome::Abandoned {
             return;
         }
-        words::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, instant = %run.id.instant, by = %run.holder, "the instance that ran a tick died, the tick is not run again");
+        words::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, instant = %run.id.instant, by = %run.holder, "the lease of a run ended before its outcome was recorded, the tick is not run again");
         ticks.count(Outcome::Abandoned);
         metrics::failures(&self.engine, &self.spec.id, ticks.failures());
         let end = AttemptEnd { outcome: Outcome::Abandoned, error: None };
@@ -443,7 +506,7 @@ impl Driver {
         self.send_ran(run.id.clone(), run.attempt, run.lateness(), Duration::ZERO, &end, true);
         let failure = Failure {
             outcome: Outcome::Abandoned,
-            error: Some(format!("{} died while running it", run.holder)),
+            error: Some(format!("the lease of {} ended before an outcome was recorded", run.holder)),
             attempts: run.attempt,
         };
         self.notify_failure(Tick::of(run), failure);

@@ -146,7 +146,7 @@ impl Screen {
                 dl {
                     dt { "Outcome" } dd { (ended(run, self.schedule.is_on(run))) }
                     @if let Some(skipped) = &run.skipped {
-                        dt { "Not run" } dd { (skipped.count) " from " (instant(skipped.from)) " to " (instant(run.id.instant)) }
+                        dt { "Not run" } dd { (skipped.ticks()) " from " (instant(skipped.from)) " to " (instant(run.id.instant)) }
                         dt { "Why" } dd { (name(skipped.why.as_str())) }
                         dt { "Recorded by" } dd { (instance(&around.base, run.holder.as_str(), run.session)) ", term " (run.term) }
                     } @else {
@@ -201,7 +201,7 @@ impl Screen {
                     td {} td {}
                     td { (name(run.holder.as_str())) }
                     td.number {}
-                    td { (skipped.count) " not run: " (name(skipped.why.as_str())) }
+                    td { (skipped.ticks()) " not run: " (name(skipped.why.as_str())) }
                 } @else {
                     td { (length(run.lateness())) }
                     td { @if let Some(finish) = &run.finish { (length(finish.at.since(run.started))) } }

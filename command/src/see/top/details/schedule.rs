@@ -87,7 +87,7 @@ fn run(page: &mut Page<'_>, schedule: &Schedule, run: &RunRecord) {
     let (sign, how, now) = (cell_of_run(run, on), ended(run, on), page.now());
     let mut told = format!("{sign} {}: {how}", page.at(run.id.instant));
     if let Some(skipped) = &run.skipped {
-        told = format!("{told}: {} since {}", skipped.count, ago(skipped.from, now));
+        told = format!("{told}: {} since {}", skipped.ticks(), ago(skipped.from, now));
     } else {
         if run.id.entry == Entry::Order {
             told.push_str(", an order");
