@@ -153,6 +153,11 @@ impl Crew {
         Self { kept: Some((younger_than, at_least)), ..Self::new() }
     }
 
+    /// With chances of its own.
+    pub(crate) fn seeded(self, seed: u64) -> Self {
+        Self { seed: AtomicU64::new(seed), ..self }
+    }
+
     /// The store's time.
     pub(crate) fn now(&self) -> StoreTime {
         tenure::Clock::wall(&*self.clock)

@@ -12,6 +12,7 @@ mod fleet;
 mod given_up;
 mod housekeeping;
 mod jumps;
+mod lives;
 mod metrics;
 mod orders;
 mod policies;
