@@ -154,7 +154,7 @@ impl SpreadBuilder {
     }
 
     /// Asks a closure for the tasks, now and at that interval, which is 10 ms at least. When it fails they stay as they
-    /// are, and it is asked again.
+    /// are, and it is asked again. An answer that does not come for a minute is a trouble in `health()`, and is awaited.
     ///
     /// The spread is joined with the first answer.
     pub fn tasks_by<M, E, F>(

@@ -454,23 +454,27 @@ fn a_try_that_a_pause_held_back_is_made_also_if_that_began_before_the_failure() 
 }
 
 #[test]
-fn a_tick_that_a_run_made_way_for_is_run_however_long_that_took() {
+fn a_tick_that_a_run_made_way_for_begins_within_its_window_or_not_at_all() {
     let policies = Policies {
         misfire: Misfire::Skip { tolerance: MINUTE / 60 },
         overlap: Overlap::Cancel,
         ..Policies::default()
     };
     let runs = [run(Entry::Tick, at(0), 1, Some(Outcome::Succeeded))];
+    let skip = |at, why| TickStep::Skip { from: at, to: at, count: 1, why };
     let mut ticks = by_the_minute(policies, &runs, at(1));
     assert_eq!(ticks.next(at(60)), first(at(60)));
     ticks.ended(at(60), at(122));
-    assert_eq!(ticks.next(at(122)), first(at(120)));
-    // But not one that was held back after it.
-    ticks.ended(at(122), at(182));
+    assert_eq!(ticks.next(at(122)), skip(at(120), NotRun::Late));
+    let mut ticks = by_the_minute(policies, &runs, at(1));
+    assert_eq!(ticks.next(at(60)), first(at(60)));
+    ticks.ended(at(60), at(121));
+    assert_eq!(ticks.next(at(121)), first(at(120)));
+    // Nor one that was held back after it.
+    ticks.ended(at(121), at(182));
     ticks.hear(&held_back(3, None), at(183));
     assert_eq!(ticks.next(at(183)), TickStep::Wait(None));
     ticks.hear(&held_back(3, Some(4)), at(250));
-    let skip = |at, why| TickStep::Skip { from: at, to: at, count: 1, why };
     assert_eq!(ticks.next(at(250)), skip(at(180), NotRun::Paused));
     assert_eq!(ticks.next(at(250)), skip(at(240), NotRun::Late));
     assert_eq!(ticks.next(at(250)), TickStep::Wait(Some(at(300))));

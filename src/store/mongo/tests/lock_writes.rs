@@ -135,9 +135,14 @@ fn a_take() {
                               { "case": { "$ne": ["$session", null] }, "then": "keep" }
                               {
                                 case: {
-                                  $and: [
-                                    { "$gt": ["$not_before", "$$NOW"] }
-                                    { "$lte": ["$not_before", { "$add": ["$$NOW", "$closed_for"] }] }
+                                  $or: [
+                                    { "$gte": ["$closed_for", 315360000000] }
+                                    {
+                                      $and: [
+                                        { "$gt": ["$not_before", "$$NOW"] }
+                                        { "$lte": ["$not_before", { "$add": ["$$NOW", "$closed_for"] }] }
+                                      ]
+                                    }
                                   ]
                                 }
                                 then: "keep"
