@@ -173,7 +173,7 @@ impl Life {
             stepped: Duration::ZERO,
             jumped: false,
         };
-        for _ in 0..1 + life.dice.place(3) {
+        for _ in 0..=life.dice.place(3) {
             life.join().await;
         }
         pass(3 * MINUTE).await;
@@ -287,7 +287,7 @@ impl Life {
                 self.pauses.push((Instant::now(), None));
             }
             Ordered => {
-                for _ in 0..1 + self.dice.place(3) {
+                for _ in 0..=self.dice.place(3) {
                     let schedules = self.operator.elect.schedules();
                     self.orders.push(schedules.run_now("report", Why::new("now").unwrap()).await.unwrap());
                 }
@@ -480,7 +480,7 @@ impl Life {
 #[tokio::test(start_paused = true)]
 async fn what_is_due_happens_in_time_and_once_whatever_befalls_its_instances() {
     let only = std::env::var("LIFE").ok().map(|seed| seed.parse().unwrap());
-    let seeds = only.map_or(1..if is_whole() { 501 } else { 21 }, |seed: u64| seed..seed + 1);
+    let seeds = only.map_or(1..=if is_whole() { 500 } else { 20 }, |seed: u64| seed..=seed);
     for seed in seeds {
         println!("life {seed}");
         let mut life = Life::begun(seed).await;

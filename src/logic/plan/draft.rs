@@ -63,7 +63,8 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
 
     /// Number of tasks each is to have once those that rest for a moment run again.
     pub(super) fn parts(&self) -> Vec<usize> {
-        let resting = self.members.iter().map(|member| member.gave_up).sum();
+        // Several may have given the same one up: these are at least so many.
+        let resting = self.members.iter().map(|member| member.gave_up).max().unwrap_or(0);
         self.targets_with(resting, &self.limits())
     }
 

@@ -217,7 +217,7 @@ pub(super) fn is_sane_lock() -> Document {
 /// one for good. What is added is never larger than 2^53: no date that somebody wrote makes it overflow.
 pub(super) fn is_closed() -> Document {
     doc! { "$or": [
-        { "$gte": ["$closed_for", millis(FOR_GOOD)] },
+        { "$and": [{ "$ne": ["$not_before", null] }, { "$gte": ["$closed_for", millis(FOR_GOOD)] }] },
         { "$and": [
             { "$gt": ["$not_before", "$$NOW"] },
             { "$lte": ["$not_before", { "$add": ["$$NOW", "$closed_for"] }] },

@@ -105,6 +105,17 @@ fn what_a_member_gave_up_a_moment_ago_moves_nothing_between_the_others() {
 }
 
 #[test]
+fn tasks_that_two_members_gave_up_a_moment_ago_are_counted_once() {
+    // Ten of thirty rest, and both gave up all of them; the third one runs most of the others.
+    let members =
+        [PlanMember { gave_up: 10, ..member(0) }, PlanMember { gave_up: 10, ..member(1) }, member(2)];
+    let owners =
+        [(0, 2), (1, 2), (2, 16)].into_iter().flat_map(|(owner, count)| (0..count).map(move |_| owner));
+    let tasks: Vec<_> = (0..).zip(owners).map(|(id, owner)| task(id, Some(owner))).collect();
+    assert_eq!(plan_avoiding(&tasks, &members, &avoided(&[])).moves, []);
+}
+
+#[test]
 fn one_that_must_give_gives_to_members_that_did_not_give_the_task_up() {
     let drains = members(3, [(0, PlanMember { draining: true, ..member(0) })]);
     let tasks = [task(0, Some(0)), task(1, Some(0)), task(2, Some(1)), task(3, Some(1)), task(4, Some(1))];

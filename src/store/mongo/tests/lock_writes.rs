@@ -136,7 +136,7 @@ fn a_take() {
                               {
                                 case: {
                                   $or: [
-                                    { "$gte": ["$closed_for", 315360000000] }
+                                    { "$and": [{ "$ne": ["$not_before", null] }, { "$gte": ["$closed_for", 315360000000] }] }
                                     {
                                       $and: [
                                         { "$gt": ["$not_before", "$$NOW"] }
