@@ -11,7 +11,7 @@ use super::{
 };
 use tenure::{
     Lease,
-    spread::{Spread, Task},
+    spread::{Spread, Task, TaskState},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -92,7 +92,8 @@ pub(super) async fn share(instance: Instance, until: CancellationToken) {
         // Nor is what failed somewhere lately moved there for the sake of balance.
         let waits = status.held_back.is_some()
             || !status.is_settled()
-            || status.members.iter().any(|member| member.failing);
+            || status.members.iter().any(|member| member.failing)
+            || status.tasks.values().any(|task| matches!(task, TaskState::Failing { .. }));
         instance.set_unsettled(waits);
         // What failed before the calm rests: somebody sees that all is well.
         let looks = async {
