@@ -222,7 +222,7 @@ mod turned_by_hand {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_closed_for_good_is_closed_and_kept_whatever_the_clock_says() {
+    async fn a_lock_closed_for_good_is_closed_and_kept_whatever_the_clock_says() {
         for (on, back) in [(0, 0), (0, 1), (0, 30), (0, 9000), (30, 0), (9000, 0)] {
             let (clock, fixture) = turned();
             let lock = closed_for(&fixture, FOR_GOOD).await;

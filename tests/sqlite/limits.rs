@@ -170,7 +170,7 @@ async fn who_is_held_up_is_told_by_what() {
 }
 
 #[tokio::test]
-async fn what_is_closed_for_good_is_closed_and_kept_whatever_the_clock_says() {
+async fn a_lock_closed_for_good_is_closed_and_kept_whatever_the_clock_says() {
     let folder = Folder::new();
     let clock = Arc::new(TestClock::new());
     let store = SqliteStore::open_with(folder.database(), SqliteOptions::new().clock(clock.clone())).unwrap();

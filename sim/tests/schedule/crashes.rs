@@ -267,7 +267,7 @@ async fn an_outcome_is_written_before_anybody_else_settles_the_run() {
     pass(MINUTE).await;
     one.faulty.intercept().heal();
     pass(MINUTE).await;
-    // It has no schedule any more, and still knows.
+    // The instance writes the outcome itself.
     assert_eq!(crew.told().await, ["01:00:00 succeeded 1"]);
 }
 

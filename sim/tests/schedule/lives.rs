@@ -41,17 +41,17 @@ use Event::*;
 const EVENTS: [Event; 11] =
     [Dies, Closes, CutOff, StoreAway, Claims, Finishes, Paused, Ordered, Drained, ClockSteps, ClockJumps];
 
-/// How one run ended, as its job saw it.
+/// End of one run, as its job saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Ok,
     Failed,
     Told,
-    /// It was dropped, or its process died.
+    /// The job was dropped, or its process died.
     Dropped,
 }
 
-/// One run.
+/// A run.
 #[derive(Clone, Debug)]
 struct Begun {
     instant: StoreTime,
@@ -335,7 +335,7 @@ impl Life {
         }
     }
 
-    /// One or two events at a time, and some peace.
+    /// Lets one or two events happen at a time, and some peace.
     async fn suffer(&mut self) {
         let [first, second] = [(), ()].map(|()| self.events[self.dice.place(self.events.len())]);
         let wait = |dice: &mut Dice, most: u64| Duration::from_millis(dice.below(most * 1000));
@@ -478,7 +478,7 @@ impl Life {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_due_happens_in_time_and_once_whatever_befalls_its_instances() {
+async fn due_ticks_run_in_time_and_once_whatever_befalls_their_instances() {
     let only = std::env::var("LIFE").ok().map(|seed| seed.parse().unwrap());
     let seeds = only.map_or(1..=if is_whole() { 500 } else { 20 }, |seed: u64| seed..=seed);
     for seed in seeds {

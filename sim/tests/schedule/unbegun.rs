@@ -174,7 +174,7 @@ async fn a_claim_that_is_answered_too_late_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_paused_while_its_claim_was_on_its_way_is_not_begun() {
+async fn a_tick_paused_while_its_claim_was_on_its_way_is_not_begun() {
     for fault in [Fault::Refused, Fault::Swallowed, Fault::AnswerLost] {
         let crew = Crew::new();
         let one = crew.with("a", "*/5 * * * *", |schedule| schedule).await;

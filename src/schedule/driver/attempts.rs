@@ -2,12 +2,7 @@
 
 use std::time::Duration;
 
-use super::{
-    Driver, Halt,
-    retry::pauses,
-    unbegun::Unbegun,
-    unwritten::{self, RunOutcome},
-};
+use super::{Driver, Halt, retry::pauses, unbegun::Unbegun, unwritten::RunOutcome};
 use crate::{
     Event,
     elect::Work,
@@ -415,7 +410,8 @@ impl Driver {
             last: !self.spec.policies.goes_on_after(end.outcome, claim.attempt),
         };
         let outcome = RunOutcome::new(&self.engine, &self.unwritten, finish.clone());
-        let answer = self.until_ok(|| unwritten::write(&self.engine, &finish)).await;
+        let store = self.engine.store();
+        let answer = self.retry_forever(Work::Ledger, &mut |limit| store.finish(finish.clone(), limit)).await;
         outcome.set_written();
         if let ClaimAnswer::Yours(run) = answer {
             return Some(run);
@@ -428,12 +424,12 @@ impl Driver {
     /// done: before that the ledger says less than is known.
     pub(super) async fn write_what_ended(&self) -> bool {
         for finish in self.unwritten.of(&self.spec.id) {
-            let write = self.until_ok(|| unwritten::write(&self.engine, &finish));
-            tokio::select! {
-                biased;
-                () = self.lease.cancelled() => return false,
-                _ = write => self.unwritten.written(&finish),
+            let store = self.engine.store();
+            let write = |limit| store.finish(finish.clone(), limit);
+            if self.retry_or_cancelled(Work::Ledger, write).await.is_none() {
+                return false;
             }
+            self.unwritten.written(&finish);
         }
         true
     }

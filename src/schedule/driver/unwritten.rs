@@ -10,11 +10,9 @@ use std::{
 
 use super::retry::pauses;
 use crate::{
-    StoreError,
-    clock::Moment,
     elect::{Engine, Work},
     model::ScheduleId,
-    store::{ClaimAnswer, FinishRun},
+    store::FinishRun,
     sync::locked,
 };
 
@@ -73,11 +71,12 @@ async fn write_late(engine: &Weak<Engine>, unwritten: &Unwritten, finish: &Finis
     let mut tried_until = None;
     while let Some(engine) = engine.upgrade() {
         let now = engine.clock.now();
-        let is_over = |until: Moment| now >= until;
-        if engine.closing.is_cancelled() && is_over(*tried_until.get_or_insert(now + TRIED)) {
+        if engine.closing.is_cancelled() && now >= *tried_until.get_or_insert(now + TRIED) {
             break;
         }
-        if write(&engine, finish).await.is_ok() {
+        let limit = engine.limit();
+        let write = engine.store().finish(finish.clone(), limit);
+        if engine.call(Work::Ledger, limit, write).await.is_ok() {
             break;
         }
         let pause = pauses.next(engine.entropy.roll());
@@ -85,10 +84,4 @@ async fn write_late(engine: &Weak<Engine>, unwritten: &Unwritten, finish: &Finis
         tokio::time::sleep(pause).await;
     }
     unwritten.written(finish);
-}
-
-/// Writes an outcome, if its run has none.
-pub(super) async fn write(engine: &Engine, finish: &FinishRun) -> Result<ClaimAnswer, StoreError> {
-    let limit = engine.limit();
-    engine.call(Work::Ledger, limit, engine.store().finish(finish.clone(), limit)).await
 }

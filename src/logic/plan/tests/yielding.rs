@@ -79,7 +79,7 @@ fn a_member_is_owed_nothing_for_what_it_gave_up_and_the_rest_as_before() {
 }
 
 #[test]
-fn what_a_member_gave_up_a_moment_ago_moves_nothing_between_the_others() {
+fn tasks_given_up_a_moment_ago_move_nothing_between_the_others() {
     // Its part is 10 of 30: some it has, some it gave up just now, some are still on their way from the others.
     for (gave_up, ours, theirs) in
         (0..=10).flat_map(|at| (0..=5).flat_map(move |a| (0..=5).map(move |b| (at, a, b))))
