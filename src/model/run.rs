@@ -133,6 +133,12 @@ impl RunRecord {
         self.finish.as_ref().is_some_and(|finish| finish.outcome == Outcome::Succeeded)
     }
 
+    /// Returns whether no attempt follows: the job did its work, or the policies of its time allow no other.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.has_succeeded() || self.finish.as_ref().is_some_and(|finish| finish.last)
+    }
+
     /// Returns whether it was returned before its job started.
     #[must_use]
     pub fn was_not_begun(&self) -> bool {

@@ -244,7 +244,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn delete_schedule(&self, schedule: ScheduleId, limit: Duration) -> Answer<'_, bool>;
 
     /// Claims a tick for one attempt: if nobody has, or in place of the attempt it names, unless that
-    /// one succeeded. Answers with the run as it is afterwards.
+    /// one succeeded or was the last. Answers with the run as it is afterwards.
     ///
     /// An entry of ticks that were not run is written in the same way, and finished at once.
     ///

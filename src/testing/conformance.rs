@@ -278,6 +278,7 @@ macro_rules! conformance_tests {
             what_was_not_begun_is_claimed_again_under_its_number
             a_claim_in_place_of_nobody_is_granted
             an_attempt_that_succeeded_is_not_replaced
+            an_attempt_that_was_the_last_is_not_replaced
             of_claims_that_race_one_wins
             an_attempt_ends_as_it_says
             an_attempt_ends_once

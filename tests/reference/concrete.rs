@@ -261,7 +261,8 @@ impl Runner {
         };
         let error = (outcome % 2 == 1).then(|| why(outcome));
         let outcome = Outcome::ALL[usize::from(outcome) % Outcome::ALL.len()];
-        FinishRun { run, session, term, attempt, last: outcome != Outcome::NotBegun, outcome, error }
+        let last = !matches!(outcome, Outcome::NotBegun | Outcome::Failed | Outcome::Cancelled);
+        FinishRun { run, session, term, attempt, outcome, error, last }
     }
 }
 

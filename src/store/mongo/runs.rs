@@ -63,6 +63,7 @@ pub(super) fn claim_statement(claim: &Claim) -> Statement {
             { "$eq": ["$term", long(term.get())] },
             { "$eq": ["$attempt", i64::from(attempt)] },
             { "$ne": ["$finish.outcome", Outcome::Succeeded.as_str()] },
+            { "$ne": ["$finish.last", true] },
             { "$not": is_attempt(claim.session, claim.term, claim.attempt) },
         ] });
     }

@@ -17,7 +17,7 @@ impl<R: Rows> Step<'_, R> {
         };
         if let Some(known) = known {
             let is_named = instead_of.is_some_and(|(term, attempt)| {
-                known.term == term && known.attempt == attempt && !known.has_succeeded()
+                known.term == term && known.attempt == attempt && !known.is_over()
             });
             if !is_named || known.is_claimed_by(session, term, attempt) {
                 return Ok(ClaimAnswer::of(known, session, term, attempt));

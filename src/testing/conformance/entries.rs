@@ -3,7 +3,7 @@
 use super::{
     fixture::{Fixture, LIMIT, sure, why},
     purge_runs::{left, purge, purge_down_to},
-    runs::{all_runs, claim, claimed, make},
+    runs::{all_runs, claim, claimed, finish, make},
 };
 use crate::{
     model::{Entry, Finish, MAX_NUMBER, Outcome, RunId, RunRecord, ScheduleId, Skipped, StoreTime, Term},
@@ -84,17 +84,8 @@ pub async fn entries_of_one_instant_do_not_meet(fixture: &Fixture) {
             assert_eq!(record.skipped, claim.skipped);
         }
         let wanted = claims.iter().find(|claim| claim.run.entry == Entry::Order).expect("one of three");
-        let Claim { run, session, term, attempt, .. } = wanted.clone();
-        let finish = FinishRun {
-            run: run.clone(),
-            session,
-            term,
-            attempt,
-            outcome: Outcome::Failed,
-            error: None,
-            last: false,
-        };
-        sure(fixture.store().finish(finish, LIMIT)).await;
+        let Claim { run, term, .. } = wanted.clone();
+        sure(fixture.store().finish(finish(wanted, Outcome::Failed), LIMIT)).await;
         let second = Claim { instead_of: Some((term, 1)), ..claim(&run, fixture.session(), 2) };
         let replaced = claimed(fixture, &second).await;
         records.retain(|record| record.id != run);
@@ -107,11 +98,12 @@ pub async fn entries_of_one_instant_do_not_meet(fixture: &Fixture) {
 /// A replacement keeps nothing of the entry it replaces.
 pub async fn an_entry_that_is_replaced_is_replaced_as_a_whole(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
-    let first = entry(fixture, &schedule, 1000, Entry::Skipped);
+    let first = entry(fixture, &schedule, 1000, Entry::Tick);
     claimed(fixture, &first).await;
+    sure(fixture.store().finish(finish(&first, Outcome::Failed), LIMIT)).await;
     let second = Claim { instead_of: Some((first.term, 1)), ..claim(&first.run, fixture.session(), 2) };
     let record = claimed(fixture, &second).await;
-    assert_eq!((record.attempt, record.finish, record.skipped), (2, None, None));
+    assert_eq!((record.session, record.attempt, record.finish), (second.session, 2, None));
 }
 
 /// At one instant the tick comes before orders, and those before ticks that were not run: so the last is

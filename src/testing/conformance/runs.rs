@@ -24,7 +24,7 @@ pub(super) fn claim(run: &RunId, session: SessionId, attempt: u32) -> Claim {
     }
 }
 
-fn finish(claim: &Claim, outcome: Outcome) -> FinishRun {
+pub(super) fn finish(claim: &Claim, outcome: Outcome) -> FinishRun {
     let Claim { run, session, term, attempt, .. } = claim.clone();
     FinishRun { run, session, term, attempt, outcome, error: None, last: false }
 }
@@ -154,6 +154,21 @@ pub async fn an_attempt_that_succeeded_is_not_replaced(fixture: &Fixture) {
     };
     let second = Claim { instead_of: Some((first.term, 1)), ..claim(&run, fixture.session(), 2) };
     assert_eq!(make(fixture, &second).await, ClaimAnswer::Others(done));
+}
+
+/// An attempt that failed for good was the last, also for an owner that has read the entry before its end arrived.
+pub async fn an_attempt_that_was_the_last_is_not_replaced(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    for (instant, outcome) in (1..).zip([Outcome::Failed, Outcome::Cancelled, Outcome::Abandoned]) {
+        let first = claim(&run(&schedule, instant), fixture.session(), 1);
+        claimed(fixture, &first).await;
+        let last = FinishRun { last: true, ..finish(&first, outcome) };
+        let ClaimAnswer::Yours(done) = end(fixture, last).await else {
+            panic!("it must end its own attempt");
+        };
+        let second = Claim { instead_of: Some((first.term, 1)), ..claim(&first.run, fixture.session(), 2) };
+        assert_eq!(make(fixture, &second).await, ClaimAnswer::Others(done));
+    }
 }
 
 /// Whoever wants to replace an attempt that was never made is the first.

@@ -52,8 +52,8 @@ impl Model {
         };
         let on_record = self.ticks.entry(claim.run.clone()).or_insert_with(fresh);
         let replaces = claim.instead_of == Some((on_record.claim.term, on_record.claim.attempt));
-        let succeeded = matches!(on_record.end, Some((Outcome::Succeeded, ..)));
-        if replaces && !succeeded && !on_record.is(claim.session, claim.term, claim.attempt) {
+        let is_over = matches!(on_record.end, Some((Outcome::Succeeded, ..) | (_, _, true)));
+        if replaces && !is_over && !on_record.is(claim.session, claim.term, claim.attempt) {
             *on_record = fresh();
         }
         *self.met.entry(format!("claim of: {}", claim.run.entry.as_str())).or_default() += 1;

@@ -473,6 +473,7 @@ fn a_claim_of_ticks_that_are_not_run() {
                               { "$eq": ["$term", 4] }
                               { "$eq": ["$attempt", 1] }
                               { "$ne": ["$finish.outcome", "succeeded"] }
+                              { "$ne": ["$finish.last", true] }
                               {
                                 $not: {
                                   $and: [
