@@ -256,13 +256,16 @@ impl Ticks {
         self.unsettled.iter().any(|run| run.id.entry == entry && run.id.instant == instant)
     }
 
-    /// The last moment at which an attempt may begin that is asked for now; nothing, if any moment will do:
-    /// for orders, and for ticks that somebody has begun before. One that had to wait for its turn has the
-    /// same window from then on.
-    pub(crate) fn latest_begin(&self, attempt: &Attempt, now: StoreTime) -> Option<StoreTime> {
+    /// The last moment at which an attempt may begin; nothing, if any moment will do: for orders, and for ticks that
+    /// somebody has begun before.
+    pub(crate) fn latest_begin(&self, attempt: &Attempt) -> Option<StoreTime> {
+        attempt.is_first_of_a_tick().then(|| self.latest(attempt.instant))
+    }
+
+    /// The last moment at which a tick is not too late.
+    fn latest(&self, instant: StoreTime) -> StoreTime {
         let (window, _) = self.policies.misfire.bounds();
-        let latest = attempt.instant.plus(window);
-        attempt.is_first_of_a_tick().then(|| if now <= latest { latest } else { now.plus(window) })
+        instant.plus(window)
     }
 
     /// Returns whether the ledger may be purged: not while it is ahead of its owner. A purge goes by the store's
@@ -378,8 +381,7 @@ impl Ticks {
         if let Some(place) = self.unsettled.iter().position(is_next) {
             let run = self.unsettled.swap_remove(place);
             let (again, instant) = (Attempt::after(&run), run.id.instant);
-            let (window, _) = self.policies.misfire.bounds();
-            if again.is_first_of_a_tick() && now > instant.plus(window) {
+            if again.is_first_of_a_tick() && now > self.latest(instant) {
                 return TickStep::Skip { from: instant, to: instant, count: 1, why: NotRun::Late };
             }
             return TickStep::Run(again);
@@ -395,10 +397,24 @@ impl Ticks {
         if self.is_held_back() {
             return self.overlapped_before_the_pause().unwrap_or(TickStep::Wait(None));
         }
-        if let Some(instant) = self.backlog.pop_front() {
-            return TickStep::Run(self.begin(instant));
+        self.next_of_backlog(now).unwrap_or_else(|| self.due(now))
+    }
+
+    /// Returns what becomes of the first ticks that wait for the end of others: meanwhile they may be too late.
+    fn next_of_backlog(&mut self, now: StoreTime) -> Option<TickStep> {
+        let late = self.backlog.iter().take_while(|instant| now > self.latest(**instant)).count();
+        let late: Vec<_> = self.backlog.drain(..late).collect();
+        if let (Some(from), Some(to)) = (late.first(), late.last()) {
+            self.unsettled.retain(|run| run.id.entry != Entry::Tick || !late.contains(&run.id.instant));
+            return Some(TickStep::Skip {
+                from: *from,
+                to: *to,
+                count: late.len() as u64,
+                why: NotRun::Late,
+            });
         }
-        self.due(now)
+        let instant = self.backlog.pop_front()?;
+        Some(TickStep::Run(self.begin(instant)))
     }
 
     /// Returns whether a tick is due for which runs make way: it does not wait for what is ordered.

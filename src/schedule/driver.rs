@@ -156,10 +156,7 @@ impl Driver {
             }
             match ticks.next(now) {
                 TickStep::Run(attempt) => {
-                    let halt = self.run_tick(&mut ticks, &mut subscription, attempt, now).await;
-                    if let Some(halt) = halt {
-                        return halt;
-                    }
+                    self.run_tick(&mut ticks, &mut subscription, attempt).await;
                 }
                 TickStep::Abandon(run) => self.abandon(&mut ticks, &run).await,
                 TickStep::Skip { from, to, count, why } => self.skip(&mut ticks, from, to, count, why).await,

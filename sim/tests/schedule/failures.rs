@@ -10,6 +10,7 @@ use tenure::{
     elect::EventStream,
     model::{Outcome, StoreTime, Why},
     schedule::{Failure, OnCrash, Overlap, Retries, ScheduleBuilder, Tick},
+    testing::{Fault, Operation},
 };
 
 use crate::schedule::crew::{Crew, HOUR, MINUTE, SECOND, at, pass};
@@ -160,6 +161,44 @@ async fn whoever_finds_a_run_abandoned_tells_of_it() {
     let words = "abandoned after 1 attempt: the lease of a ended before an outcome was recorded".to_owned();
     assert_eq!(told.all(), [(at(3600), words)]);
     assert_eq!(attempts(&mut events).await, [(1, Outcome::Abandoned, true)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_whose_record_was_written_late_is_told_once() {
+    for (away, set) in
+        [(MINUTE, OnCrash::AtMostOnce), (MINUTE, OnCrash::default()), (HOUR / 2, OnCrash::default())]
+    {
+        let (crew, told) = (Crew::new(), Reported::default());
+        let set = |new: ScheduleBuilder| told.by(new.on_crash(set).timeout(3 * SECOND));
+        let one = crew.with_job("a", HOURLY, set, crew.job("a", MINUTE)).await;
+        pass(HOUR + SECOND).await;
+        one.faulty.intercept().always(Operation::ALL, Fault::Swallowed);
+        pass(away).await;
+        assert_eq!(told.all(), []);
+        one.faulty.intercept().heal();
+        pass(10 * MINUTE).await;
+        assert_eq!(crew.told().await, ["01:00:00 timed out 1"], "{away:?}");
+        let [(instant, words)] = &told.all()[..] else { panic!("it is told once: {:?}", told.all()) };
+        assert_eq!(*instant, at(3600));
+        assert!(words.starts_with("timed out after 1 attempt"), "{words}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_another_instance_settled_meanwhile_is_told_once() {
+    let (crew, told) = (Crew::new(), Reported::default());
+    let set = |new: ScheduleBuilder| told.by(new.on_crash(OnCrash::AtMostOnce).timeout(3 * SECOND));
+    let one = crew.with_job("a", HOURLY, set, crew.job("a", MINUTE)).await;
+    pass(10 * MINUTE).await;
+    let _two = crew.with_job("b", HOURLY, set, crew.job("b", MINUTE)).await;
+    pass(50 * MINUTE + SECOND).await;
+    one.faulty.intercept().always(Operation::ALL, Fault::Swallowed);
+    pass(5 * MINUTE).await;
+    one.faulty.intercept().heal();
+    pass(5 * MINUTE).await;
+    assert_eq!(crew.told().await, ["01:00:00 abandoned 1"]);
+    let words = "abandoned after 1 attempt: the lease of a ended before an outcome was recorded".to_owned();
+    assert_eq!(told.all(), [(at(3600), words)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -195,29 +195,68 @@ async fn a_tick_paused_while_its_claim_was_on_its_way_is_not_begun() {
     }
 }
 
-/// The second try of a tick: the schedule is paused while its claim is on its way.
-#[tokio::test(start_paused = true)]
-async fn a_retry_that_was_paused_while_its_claim_was_on_its_way_is_made_afterwards() {
-    let crew = Crew::new();
-    let registry = crew.registry.clone();
-    let clock = crew.clock.clone();
+/// Pauses a schedule while the claim of a tick's second try takes that course, and lets it go on a while later.
+async fn paused_before_a_retry(
+    crew: &Crew,
+    expression: &str,
+    takes: Duration,
+    course: Course,
+    goes_on: Duration,
+) {
+    let (registry, clock) = (crew.registry.clone(), crew.clock.clone());
     let job = move |tick: tenure::schedule::Tick, _| {
-        let _running = registry.begin(&tick, "a", tenure::Clock::wall(&*clock));
-        std::future::ready(if tick.attempt() == 1 { Err("not yet".to_owned()) } else { Ok(()) })
+        let running = registry.begin(&tick, "a", tenure::Clock::wall(&*clock));
+        async move {
+            let _running = running;
+            if tick.attempt() > 1 {
+                return Ok(());
+            }
+            tokio::time::sleep(takes).await;
+            Err("not yet".to_owned())
+        }
     };
     let retries = tenure::schedule::Retries { tries: 2, first: 5 * SECOND, longest: 5 * SECOND };
-    let one = crew.with_job("a", HOURLY, |schedule| schedule.retries(retries), job).await;
+    let set = |schedule: ScheduleBuilder| schedule.retries(retries).on_crash(OnCrash::AtMostOnce);
+    let one = crew.with_job("a", expression, set, job).await;
     let operator = crew.member("op").await;
-    pass(HOUR + SECOND).await;
+    pass(HOUR + takes + SECOND).await;
     assert_eq!(crew.registry.runs().len(), 1);
-    one.faulty.intercept().always(&[Operation::Claim], Fault::Refused);
-    pass(10 * SECOND).await;
+    one.faulty.intercept().always(&[Operation::Claim], course);
+    pass(7 * SECOND).await;
     operator.elect.schedules().pause("report", Why::new("").unwrap()).await.unwrap();
-    pass(10 * SECOND).await;
+    pass(goes_on).await;
     one.faulty.intercept().heal();
-    pass(5 * MINUTE).await;
-    assert_eq!(crew.registry.runs().len(), 1);
     operator.elect.schedules().resume("report").await.unwrap();
-    pass(MINUTE).await;
-    assert_eq!(crew.told().await, ["01:00:00 succeeded 2"]);
+    pass(30 * SECOND).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_was_paused_while_its_claim_was_on_its_way_is_made_afterwards() {
+    for (course, number) in [
+        (Course::from(Fault::Refused), 2),
+        (Course::from(Fault::Swallowed), 2),
+        // Was on record, and given back.
+        (Course::from(Fault::AnswerLost), 3),
+        (Course::PLAIN.late_by(4 * SECOND), 3),
+    ] {
+        for goes_on in [SECOND, 20 * SECOND, 5 * MINUTE] {
+            let crew = Crew::new();
+            paused_before_a_retry(&crew, HOURLY, Duration::ZERO, course, goes_on).await;
+            let expected = [format!("01:00:00 succeeded {number}")];
+            let case = format!("{course:?}, paused for {goes_on:?}");
+            if goes_on > SECOND {
+                assert_eq!(crew.told().await, expected, "{case}");
+            }
+            assert_eq!(crew.registry.runs().len(), 2, "{case}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ticks_under_a_run_whose_retry_was_paused_overlap() {
+    let crew = Crew::new();
+    let swallowed = Course::from(Fault::Swallowed);
+    paused_before_a_retry(&crew, "0,1,3 1 * * *", 70 * SECOND, swallowed, MINUTE / 2).await;
+    let told = crew.told().await;
+    assert_eq!(told, ["01:00:00 succeeded 2", "01:01:00-01:01:00 1 previous run still active"]);
 }

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Driver, Halt, retry::pauses, unbegun::Unbegun, unwritten::RunOutcome};
+use super::{
+    Driver,
+    retry::pauses,
+    unbegun::Unbegun,
+    unwritten::{LateOutcome, RunOutcome},
+};
 use crate::{
     Event,
     elect::Work,
@@ -54,8 +59,6 @@ enum AttemptResult {
     Over,
     /// Its claim was given back: nothing was begun.
     GivenBack,
-    /// The same, and the ledger says what is to be done about it.
-    Unknown,
 }
 
 /// Outcome of the rest before another attempt.
@@ -80,16 +83,14 @@ enum ClaimReply {
 }
 
 impl Driver {
-    /// Runs a tick: one attempt, and more if it fails and may be tried again. Returns a reason to begin anew, if there
-    /// is one.
+    /// Runs a tick: one attempt, and more if it fails and may be tried again.
     pub(super) async fn run_tick(
         &mut self,
         ticks: &mut Ticks,
         subscription: &mut Subscription,
         mut attempt: Attempt,
-        now: StoreTime,
-    ) -> Option<Halt> {
-        let latest = ticks.latest_begin(&attempt, now);
+    ) {
+        let latest = ticks.latest_begin(&attempt);
         let mut series = Series::new(ticks, subscription, self.spec.policies.retries);
         loop {
             if attempt.instead_of == Some((self.lease.term(), attempt.number)) {
@@ -100,15 +101,13 @@ impl Driver {
             match self.attempt_once(&mut series, attempt, latest).await {
                 AttemptResult::Retry => attempt = attempt.again(self.lease.term()),
                 AttemptResult::Over => break,
-                AttemptResult::GivenBack => return None,
-                AttemptResult::Unknown => return Some(Halt::Reload),
+                AttemptResult::GivenBack => return,
             }
         }
         if !ticks.is_to_be_settled(attempt.entry, attempt.instant) {
             self.clear_order(ticks, attempt.entry, attempt.instant).await;
         }
         self.purge_sometimes(ticks).await;
-        None
     }
 
     /// Claims an attempt, runs its job, and records the outcome.
@@ -127,13 +126,13 @@ impl Driver {
                 unbegun.give_back().await;
                 return AttemptResult::GivenBack;
             }
-            ClaimReply::NotRun(why) => {
+            ClaimReply::NotRun(why) if attempt.is_first_of_a_tick() => {
                 unbegun.give_back().await;
-                if !attempt.is_first_of_a_tick() {
-                    // It is made when the schedule goes on.
-                    return AttemptResult::Unknown;
-                }
                 self.skip(series.ticks, attempt.instant, attempt.instant, 1, why).await;
+                return AttemptResult::GivenBack;
+            }
+            ClaimReply::NotRun(_) => {
+                self.postpone(series, attempt, &unbegun).await;
                 return AttemptResult::GivenBack;
             }
         };
@@ -150,6 +149,22 @@ impl Driver {
             None => self.run(series.ticks, series.subscription, attempt, &unbegun).await,
         };
         self.conclude(series, attempt, &claim, begun, end).await
+    }
+
+    /// Gives back another attempt at a tick, which is made when the schedule goes on.
+    async fn postpone(&self, series: &mut Series<'_>, attempt: Attempt, unbegun: &Unbegun) {
+        let known = tokio::select! {
+            biased;
+            () = self.lease.cancelled() => return,
+            known = unbegun.give_back_for_sure() => known,
+        };
+        let now = self.now_or(attempt.instant);
+        if let Some(begun) = series.first_begun {
+            series.ticks.ended(begun, now);
+        }
+        if let Some(run) = known {
+            series.ticks.found(run, now);
+        }
     }
 
     /// Breaks the rule that an attempt is claimed before its job runs, to see whether a test notices.
@@ -409,7 +424,8 @@ impl Driver {
             error: end.error.as_deref().map(Why::shortened),
             last: !self.spec.policies.goes_on_after(end.outcome, claim.attempt),
         };
-        let outcome = RunOutcome::new(&self.engine, &self.unwritten, finish.clone());
+        let late = LateOutcome { finish: finish.clone(), on_failure: self.spec.on_failure.clone() };
+        let outcome = RunOutcome::new(&self.engine, &self.unwritten, late);
         let store = self.engine.store();
         let answer = self.retry_forever(Work::Ledger, &mut |limit| store.finish(finish.clone(), limit)).await;
         outcome.set_written();
@@ -423,13 +439,11 @@ impl Driver {
     /// Writes how runs of this schedule have ended that this instance could not write before. Returns whether that is
     /// done: before that the ledger says less than is known.
     pub(super) async fn write_what_ended(&self) -> bool {
-        for finish in self.unwritten.of(&self.spec.id) {
+        for late in self.unwritten.of(&self.spec.id) {
             let store = self.engine.store();
-            let write = |limit| store.finish(finish.clone(), limit);
-            if self.retry_or_cancelled(Work::Ledger, write).await.is_none() {
-                return false;
-            }
-            self.unwritten.written(&finish);
+            let write = |limit| store.finish(late.finish.clone(), limit);
+            let Some(answer) = self.retry_or_cancelled(Work::Ledger, write).await else { return false };
+            self.unwritten.answered(&self.engine, &late, &answer);
         }
         true
     }
@@ -490,8 +504,13 @@ impl Driver {
         let store = self.engine.store();
         let answer = self.retry_or_cancelled(Work::Ledger, |limit| store.finish(finish.clone(), limit)).await;
         // Its end may have arrived in between.
-        let Some(ClaimAnswer::Yours(RunRecord { finish: Some(finish), .. })) = answer else { return };
-        if finish.outcome != Outcome::Abandoned {
+        let Some(ClaimAnswer::Yours(known)) = answer else { return };
+        if known.finish.as_ref().is_none_or(|finish| finish.outcome != Outcome::Abandoned) {
+            let now = self.now_or(run.id.instant);
+            ticks.found(known, now);
+            if !ticks.is_to_be_settled(run.id.entry, run.id.instant) {
+                self.clear_order(ticks, run.id.entry, run.id.instant).await;
+            }
             return;
         }
         words::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, instant = %run.id.instant, by = %run.holder, "the lease of a run ended before its outcome was recorded, the tick is not run again");

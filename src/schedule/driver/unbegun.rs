@@ -21,7 +21,7 @@ use crate::{
     elect::{Engine, Work},
     error::Applied,
     logic::session::LONGEST_ATTEMPT,
-    model::{Outcome, Why},
+    model::{Outcome, RunRecord, Why},
     store::{Claim, ClaimAnswer, FinishRun},
     words,
 };
@@ -71,10 +71,22 @@ impl Unbegun {
         let mut pauses = pauses();
         while self.is_open.load(Ordering::Acquire) {
             match finish(&self.engine, &self.claim).await {
-                Ok(ClaimAnswer::Absent) => return,
+                Ok(answer) if is_on_its_way(&self.claim, &answer) => return,
                 Ok(_) => self.is_open.store(false, Ordering::Release),
                 Err(_) => tokio::time::sleep(pauses.next(self.engine.entropy.roll())).await,
             }
+        }
+    }
+
+    /// Gives the claim back, also if it is still on its way: nothing that was sent for it arrives afterwards. Returns
+    /// the entry.
+    pub(super) async fn give_back_for_sure(&self) -> Option<RunRecord> {
+        let may_arrive = self.is_open.load(Ordering::Acquire);
+        let answer = finish_for_sure(&self.engine, &self.claim, may_arrive).await;
+        self.is_open.store(false, Ordering::Release);
+        match answer {
+            ClaimAnswer::Yours(run) | ClaimAnswer::Others(run) => Some(run),
+            ClaimAnswer::Absent | ClaimAnswer::Refused(_) => None,
         }
     }
 }
@@ -83,22 +95,37 @@ impl Drop for Unbegun {
     fn drop(&mut self) {
         if *self.is_open.get_mut() {
             let (engine, claim) = (self.engine.clone(), self.claim.clone());
-            self.engine.runtime.spawn(async move { give_back_late(&engine, &claim).await });
+            self.engine.runtime.spawn(async move {
+                // An error says that it was tried for long enough.
+                let _ = tokio::time::timeout(TRIED, finish_for_sure(&engine, &claim, true)).await;
+            });
         }
     }
 }
 
-async fn give_back_late(engine: &Engine, claim: &Claim) {
-    let (begun, mut is_late) = (engine.clock.now(), false);
+/// Returns whether the claim has not arrived: there is no entry, or that of the attempt it follows.
+fn is_on_its_way(claim: &Claim, answer: &ClaimAnswer) -> bool {
+    match answer {
+        ClaimAnswer::Absent => true,
+        ClaimAnswer::Others(run) => claim.instead_of == Some((run.term, run.attempt)),
+        ClaimAnswer::Yours(_) | ClaimAnswer::Refused(_) => false,
+    }
+}
+
+/// Writes that it was not begun, until that is answered; and again when what `may_arrive` has arrived, or never will.
+async fn finish_for_sure(engine: &Engine, claim: &Claim, mut may_arrive: bool) -> ClaimAnswer {
     let mut pauses = pauses();
-    while engine.clock.now().since(begun) < TRIED {
+    loop {
         match finish(engine, claim).await {
-            Ok(ClaimAnswer::Absent) if !is_late => {
-                is_late = true;
+            Ok(answer) if !may_arrive || !is_on_its_way(claim, &answer) => return answer,
+            Ok(_) => {
                 tokio::time::sleep(ARRIVED).await;
+                may_arrive = false;
             }
-            Ok(_) => return,
-            Err(_) => tokio::time::sleep(pauses.next(engine.entropy.roll())).await,
+            Err(_) => {
+                may_arrive = true;
+                tokio::time::sleep(pauses.next(engine.entropy.roll())).await;
+            }
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Outcomes of runs that the store has not taken yet: the store was away as they ended, and the lease is over. This
 //! instance writes them in the background, and before it reads the schedule's ledger again: a run that it has seen end
 //! is not begun again here. A write names its term and attempt: once somebody else has settled the run it changes
-//! nothing.
+//! nothing. A failure for good is told once its record is written, as any other.
 
 use std::{
+    fmt,
     sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
@@ -11,62 +12,98 @@ use std::{
 use super::retry::pauses;
 use crate::{
     elect::{Engine, Work},
-    model::ScheduleId,
-    store::FinishRun,
+    model::{Outcome, ScheduleId},
+    schedule::{
+        Failure, Tick,
+        failure::{FailureCallbacks, OnFailure},
+    },
+    store::{ClaimAnswer, FinishRun},
     sync::locked,
 };
 
 /// Time for which a closed instance goes on trying.
 const TRIED: Duration = Duration::from_secs(5 * 60);
 
+/// An outcome, and the callback of the program if that is a failure for good.
+#[derive(Clone)]
+pub(super) struct LateOutcome {
+    pub(super) finish: FinishRun,
+    pub(super) on_failure: Option<OnFailure>,
+}
+
 /// Outcomes that one instance is still to write.
-#[derive(Debug, Default)]
-pub(in crate::schedule) struct Unwritten(Mutex<Vec<FinishRun>>);
+#[derive(Default)]
+pub(in crate::schedule) struct Unwritten(Mutex<Vec<LateOutcome>>);
+
+impl fmt::Debug for Unwritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.all().iter().map(|late| &late.finish)).finish()
+    }
+}
 
 impl Unwritten {
-    fn all(&self) -> MutexGuard<'_, Vec<FinishRun>> {
+    fn all(&self) -> MutexGuard<'_, Vec<LateOutcome>> {
         locked(&self.0)
     }
 
     /// Returns the outcomes of a schedule.
-    pub(super) fn of(&self, schedule: &ScheduleId) -> Vec<FinishRun> {
-        self.all().iter().filter(|finish| finish.run.schedule == *schedule).cloned().collect()
+    pub(super) fn of(&self, schedule: &ScheduleId) -> Vec<LateOutcome> {
+        self.all().iter().filter(|late| late.finish.run.schedule == *schedule).cloned().collect()
     }
 
-    pub(super) fn written(&self, finish: &FinishRun) {
-        self.all().retain(|other| other != finish);
+    fn forget(&self, finish: &FinishRun) -> bool {
+        let mut all = self.all();
+        let place = all.iter().position(|late| late.finish == *finish);
+        place.map(|place| all.swap_remove(place)).is_some()
+    }
+
+    /// Takes in the store's answer: the first one tells of a failure, if this outcome is the one on record.
+    pub(super) fn answered(&self, engine: &Engine, late: &LateOutcome, answer: &ClaimAnswer) {
+        let LateOutcome { finish, on_failure } = late;
+        if !self.forget(finish) {
+            return;
+        }
+        let (ClaimAnswer::Yours(run), Some(on_failure)) = (answer, on_failure) else { return };
+        let is_ours = run
+            .finish
+            .as_ref()
+            .is_some_and(|known| (known.outcome, &known.error) == (finish.outcome, &finish.error));
+        if is_ours && finish.last && finish.outcome != Outcome::Succeeded {
+            let error = finish.error.as_ref().map(|error| error.as_str().to_owned());
+            let failure = Failure { outcome: finish.outcome, error, attempts: run.attempt };
+            FailureCallbacks::default().call(engine, on_failure.clone(), Tick::of(run), failure);
+        }
     }
 }
 
 /// Outcome of one run, until it is written. Dropped before that, it is written later.
-#[derive(Debug)]
 pub(super) struct RunOutcome {
     engine: Arc<Engine>,
     unwritten: Arc<Unwritten>,
-    finish: Option<FinishRun>,
+    late: Option<LateOutcome>,
 }
 
 impl RunOutcome {
-    pub(super) fn new(engine: &Arc<Engine>, unwritten: &Arc<Unwritten>, finish: FinishRun) -> Self {
-        Self { engine: engine.clone(), unwritten: unwritten.clone(), finish: Some(finish) }
+    pub(super) fn new(engine: &Arc<Engine>, unwritten: &Arc<Unwritten>, late: LateOutcome) -> Self {
+        Self { engine: engine.clone(), unwritten: unwritten.clone(), late: Some(late) }
     }
 
     /// Notes that the store has answered.
     pub(super) fn set_written(mut self) {
-        self.finish = None;
+        self.late = None;
     }
 }
 
 impl Drop for RunOutcome {
     fn drop(&mut self) {
-        let Some(finish) = self.finish.take() else { return };
-        self.unwritten.all().push(finish.clone());
+        let Some(late) = self.late.take() else { return };
+        self.unwritten.all().push(late.clone());
         let (engine, unwritten) = (Arc::downgrade(&self.engine), self.unwritten.clone());
-        self.engine.runtime.spawn(async move { write_late(&engine, &unwritten, &finish).await });
+        self.engine.runtime.spawn(async move { write_late(&engine, &unwritten, &late).await });
     }
 }
 
-async fn write_late(engine: &Weak<Engine>, unwritten: &Unwritten, finish: &FinishRun) {
+async fn write_late(engine: &Weak<Engine>, unwritten: &Unwritten, late: &LateOutcome) {
     let mut pauses = pauses();
     let mut tried_until = None;
     while let Some(engine) = engine.upgrade() {
@@ -75,13 +112,13 @@ async fn write_late(engine: &Weak<Engine>, unwritten: &Unwritten, finish: &Finis
             break;
         }
         let limit = engine.limit();
-        let write = engine.store().finish(finish.clone(), limit);
-        if engine.call(Work::Ledger, limit, write).await.is_ok() {
-            break;
+        let write = engine.store().finish(late.finish.clone(), limit);
+        if let Ok(answer) = engine.call(Work::Ledger, limit, write).await {
+            return unwritten.answered(&engine, late, &answer);
         }
         let pause = pauses.next(engine.entropy.roll());
         drop(engine);
         tokio::time::sleep(pause).await;
     }
-    unwritten.written(finish);
+    unwritten.forget(&late.finish);
 }

@@ -115,8 +115,20 @@ fn a_tick_may_begin_within_its_window_and_another_attempt_at_any_time() {
     let skip = Policies { misfire: Misfire::Skip { tolerance: MINUTE }, ..Policies::default() };
     let ticks = by_the_minute(skip, &[], at(10));
     let first = Attempt::first(Entry::Tick, at(60));
-    assert_eq!(ticks.latest_begin(&first, at(61)), Some(at(120)));
-    assert_eq!(ticks.latest_begin(&first, at(200)), Some(at(260)), "it had to wait for its turn");
-    assert_eq!(ticks.latest_begin(&first.again(Term::new(5)), at(61)), None);
-    assert_eq!(ticks.latest_begin(&Attempt::first(Entry::Order, at(60)), at(61)), None);
+    assert_eq!(ticks.latest_begin(&first), Some(at(120)));
+    assert_eq!(ticks.latest_begin(&first.again(Term::new(5))), None);
+    assert_eq!(ticks.latest_begin(&Attempt::first(Entry::Order, at(60))), None);
+}
+
+#[test]
+fn ticks_whose_window_ends_while_others_run_are_recorded_as_too_late() {
+    let all = Policies { misfire: Misfire::All { window: 3 * MINUTE, at_most: 5 }, ..Policies::default() };
+    let mut ticks = by_the_minute(all, &[], at(190));
+    assert_eq!([ticks.next(at(190)), ticks.next(at(240))], [first(at(60)), first(at(120))]);
+    let late = TickStep::Skip { from: at(180), to: at(180), count: 1, why: NotRun::Late };
+    assert_eq!(ticks.next(at(361)), late);
+    let mut ticks = by_the_minute(all, &[], at(190));
+    assert_eq!(ticks.next(at(190)), first(at(60)));
+    let late = TickStep::Skip { from: at(120), to: at(180), count: 2, why: NotRun::Late };
+    assert_eq!(ticks.next(at(361)), late);
 }
