@@ -38,8 +38,14 @@ enum Event {
 
 use Event::*;
 
-const EVENTS: [Event; 11] =
-    [Dies, Closes, CutOff, StoreAway, Claims, Finishes, Paused, Ordered, Drained, ClockSteps, ClockJumps];
+const EVENTS: [Event; 10] =
+    [Dies, Closes, CutOff, StoreAway, Claims, Finishes, Paused, Ordered, Drained, ClockSteps];
+
+/// Events of a few lives: while the clock jumps by hours, lateness cannot be judged.
+const JUMPS: [Event; 3] = [Dies, Dies, ClockJumps];
+
+/// Span of time; without an end it lasts.
+type Span = (Instant, Option<Instant>);
 
 /// End of one run, as its job saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,12 +146,12 @@ struct Life {
     named: usize,
     story: String,
     /// Pauses: when they were known to the store, and when they ended.
-    pauses: Vec<(Instant, Option<Instant>)>,
+    pauses: Vec<Span>,
     orders: Vec<StoreTime>,
     /// Events of this life.
     events: &'static [Event],
-    /// The store may not know how a run ended.
-    unsaid: bool,
+    /// Times in which the store may not have learned how a run ended.
+    unsaid: Vec<Span>,
     /// Most by which the clock was stepped, and whether it was by hours.
     stepped: Duration,
     jumped: bool,
@@ -168,8 +174,8 @@ impl Life {
             story: format!("{rules:?}"),
             pauses: Vec::new(),
             orders: Vec::new(),
-            events: if seed.is_multiple_of(5) { &[Dies, Dies, ClockJumps] } else { &EVENTS },
-            unsaid: false,
+            events: if seed.is_multiple_of(5) { &JUMPS } else { &EVENTS },
+            unsaid: Vec::new(),
             stepped: Duration::ZERO,
             jumped: false,
         };
@@ -259,26 +265,23 @@ impl Life {
     async fn begin(&mut self, event: Event) -> String {
         let name = self.one();
         let _ = write!(self.story, "; {} {event:?} {name}", self.crew.now());
+        if matches!(event, Dies | CutOff | StoreAway | Finishes) {
+            self.unsaid.push((Instant::now(), None));
+        }
         match event {
             Dies => {
-                self.unsaid = true;
                 self.members.remove(&name).unwrap().kill().await;
             }
             Closes => {
                 self.members.remove(&name).unwrap().elect.close().await;
             }
             CutOff => {
-                self.unsaid = true;
                 self.members[&name].faulty.intercept().always(Operation::ALL, Fault::Swallowed);
             }
-            StoreAway => {
-                self.unsaid = true;
-                self.all(Operation::ALL, Fault::Swallowed);
-            }
+            StoreAway => self.all(Operation::ALL, Fault::Swallowed),
             Claims | Finishes => {
                 let course = self.course();
                 let _ = write!(self.story, " {course:?}");
-                self.unsaid |= event == Finishes;
                 let operation = if event == Claims { Operation::Claim } else { Operation::Finish };
                 self.all(&[operation], course);
             }
@@ -313,6 +316,9 @@ impl Life {
 
     async fn end(&mut self, event: Event, name: &str) {
         let _ = write!(self.story, "; {} end of {event:?}", self.crew.now());
+        for (_, end) in &mut self.unsaid {
+            end.get_or_insert_with(Instant::now);
+        }
         match event {
             Dies | Closes => self.join().await,
             CutOff | StoreAway | Claims | Finishes => {
@@ -381,25 +387,21 @@ impl Life {
         // And what was due before it may wait for its turn.
         let settled = lately.minus(self.rules.window());
         for run in &ledger {
-            // What a jump of the clock has left behind is not looked for.
+            // A new owner does not look for entries that a jump of the clock has left behind.
             if run.finish.is_none() && run.started <= lately && !self.jumped {
                 wrong.push(format!(
                     "open at the end: {} attempt {} of {}",
                     run.id.instant, run.attempt, run.holder
                 ));
             }
-            let error = run.finish.as_ref().and_then(|finish| finish.error.as_ref());
-            if error.is_some_and(|error| error.as_str().contains("died")) {
-                wrong.push(format!("somebody is said to have died: {run:?}"));
-            }
             let is_given_up = run.finish.as_ref().is_some_and(|finish| finish.outcome == Outcome::Abandoned);
-            if is_given_up && !self.unsaid && self.rules.takes.is_zero() {
+            if is_given_up && self.unsaid.is_empty() && self.rules.takes.is_zero() {
                 wrong.push(format!("abandoned for no reason: {run:?}"));
             }
         }
         for order in &self.orders {
             let is_it = |run: &RunRecord| run.id.entry == Entry::Order && run.id.instant == *order;
-            let has_end = ledger.iter().any(|run| is_it(run) && run.finish.is_some());
+            let has_end = ledger.iter().any(|run| is_it(run) && run.finish.is_some() && !run.was_not_begun());
             if *order <= settled && !has_end && !self.rules.never_ends() {
                 wrong.push(format!("the order of {order} has no end"));
             }
@@ -411,7 +413,7 @@ impl Life {
                 let at = StoreTime::from_millis(at);
                 let has = |run: &RunRecord| match &run.skipped {
                     Some(skipped) => (skipped.from..=run.id.instant).contains(&at),
-                    None => run.id.entry == Entry::Tick && run.id.instant == at,
+                    None => run.id.entry == Entry::Tick && run.id.instant == at && !run.was_not_begun(),
                 };
                 if !ledger.iter().any(has) {
                     wrong.push(format!("not in the ledger: {at}"));
@@ -423,8 +425,7 @@ impl Life {
 
     /// No tick begins beyond its window.
     fn late(&self) -> Vec<String> {
-        // Of several that are made up for, each waits for the end of those before it.
-        if self.jumped || matches!(self.rules.misfire, Misfire::All { .. }) {
+        if self.jumped {
             return Vec::new();
         }
         let log = self.log.lock().unwrap();
@@ -439,22 +440,36 @@ impl Life {
         wrong
     }
 
-    /// What begins again failed, was told to stop, or was cut short; not what returned Ok where it did so.
+    /// What begins again failed, was told to stop, or was cut short; not what returned Ok, unless the store may not
+    /// know. And nothing begins more often than the policies allow.
     fn twice(&self) -> Vec<String> {
         let log = self.log.lock().unwrap();
         let mut runs: BTreeMap<(bool, StoreTime), Vec<&Begun>> = BTreeMap::new();
         for run in log.iter() {
             runs.entry((run.ordered, run.instant)).or_default().push(run);
         }
-        let at_least_once = matches!(self.rules.on_crash, OnCrash::AtLeastOnce { .. });
-        let mut wrong = Vec::new();
+        let tries = self.rules.tries as usize;
+        let (at_least_once, most) = match self.rules.on_crash {
+            OnCrash::AtLeastOnce { attempts } => (true, tries.max(attempts as usize)),
+            _ => (false, tries),
+        };
+        let is_unsaid = |at: Instant| {
+            let about =
+                |(from, to): &Span| at + 5 * SECOND >= *from && to.is_none_or(|to| at <= to + 5 * SECOND);
+            self.unsaid.iter().any(about)
+        };
+        let mut wrong: Vec<_> = runs
+            .values()
+            .filter(|runs| runs.len() > most)
+            .map(|runs| format!("begun {} times of {most}: {runs:?}", runs.len()))
+            .collect();
         for pair in runs.values().flat_map(|runs| runs.windows(2)) {
             let (before, again) = (pair[0], pair[1]);
-            let may = match before.end.map(|(end, _)| end) {
-                Some(End::Ok) => self.unsaid && before.by != again.by && at_least_once,
-                Some(End::Failed) => self.rules.tries > 1 || self.unsaid && at_least_once,
-                Some(End::Told | End::Dropped) => at_least_once,
-                None => false,
+            let Some((end, ended)) = before.end else { continue };
+            let may = match end {
+                End::Ok => is_unsaid(ended) && before.by != again.by && at_least_once,
+                End::Failed => tries > 1 || is_unsaid(ended) && at_least_once,
+                End::Told | End::Dropped => at_least_once,
             };
             if !may {
                 wrong.push(format!("twice: {before:?} and {again:?}"));
@@ -468,9 +483,8 @@ impl Life {
         let heard = self.operator.elect.config().poll_interval() * 2 + SECOND;
         let log = self.log.lock().unwrap();
         let is_within = |run: &&Begun| {
-            let within = |(from, to): &(Instant, Option<Instant>)| {
-                run.moment > *from + heard && to.is_none_or(|to| run.moment < to)
-            };
+            let within =
+                |(from, to): &Span| run.moment > *from + heard && to.is_none_or(|to| run.moment < to);
             !run.ordered && self.pauses.iter().any(within)
         };
         log.iter().filter(is_within).map(|run| format!("begun while it is paused: {run:?}")).collect()
