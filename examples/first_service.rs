@@ -65,7 +65,7 @@ async fn clean_up(shop: Database, tick: Tick, lease: Lease) -> Result<(), Proble
     Ok(())
 }
 
-/// One instance of the service.
+/// An instance of the service.
 struct Service {
     elect: Elect,
     topics: Spread<String>,

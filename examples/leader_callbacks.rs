@@ -1,4 +1,4 @@
-//! One leads, the others stand by. When the leader goes, one of them takes over.
+//! An instance leads, the others stand by. When the leader goes, one of them takes over.
 //!
 //! ```sh
 //! cargo run --example leader_callbacks

@@ -1,4 +1,4 @@
-//! One instance of a program runs a job. The other learns who does, and gets its turn later.
+//! An instance of a program runs a job. The other learns which one does, and gets its turn later.
 //!
 //! ```sh
 //! cargo run --example lock_job

@@ -43,7 +43,7 @@ async fn dispatch(me: Arc<str>, lease: Lease) -> Result<(), String> {
     Ok(())
 }
 
-/// One instance of the service.
+/// An instance of the service.
 struct Instance {
     me: Arc<str>,
     elect: Elect,

@@ -14,10 +14,7 @@ pub use self::env::read as read_variables;
 use std::{error::Error as StdError, fmt, ops::RangeInclusive, time::Duration};
 
 use self::shown::Shown;
-use crate::{
-    model::{Holder, LimitError, Namespace},
-    store::Retention,
-};
+use crate::model::{Holder, LimitError, Namespace, Retention};
 
 const MS: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -145,8 +142,8 @@ impl ElectConfig {
         Ok(())
     }
 
-    /// One attempt to beat may not fail without something being cancelled. Names what was set: of two numbers
-    /// that follow from others, these.
+    /// Returns the error of a config in which one failed attempt to beat cancels something. Names the given settings,
+    /// and for derived numbers those that they follow from.
     fn too_tight(&self) -> ConfigError {
         let comes_of = |set: Option<Duration>, of: &str| {
             if set.is_none() { format!(", derived from {of}") } else { String::new() }

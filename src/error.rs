@@ -144,6 +144,14 @@ pub(crate) fn without_command(message: &str) -> &str {
     end.map_or(message, |end| &message[..end])
 }
 
+/// Formats an error with its causes in one line: without the command it repeats, and without the reply byte
+/// by byte.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let message = in_words(error);
+    let message = message.split_once(", labels: {").map_or(&*message, |(before, _)| before);
+    without_command(message).to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -121,6 +121,7 @@
 #[cfg(test)]
 extern crate self as tenure;
 
+mod backoff;
 pub mod clock;
 mod config;
 #[cfg(any(test, feature = "testing", tenure_sim))]
@@ -132,10 +133,6 @@ mod logic;
 pub mod model;
 pub mod picture;
 pub mod schedule;
-#[cfg(test)]
-mod seeded;
-#[cfg(test)]
-mod serialized;
 #[cfg(tenure_sim)]
 #[doc(hidden)]
 pub mod sim;
@@ -144,6 +141,8 @@ pub mod store;
 mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(test)]
+mod tests;
 #[cfg(not(feature = "testing"))]
 mod words;
 #[cfg(feature = "testing")]

@@ -11,7 +11,7 @@ use tenure::elect::Work;
 const PAGE: &str = include_str!("../docs/operations.md");
 
 /// Folder of the repository.
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
@@ -26,7 +26,7 @@ fn source() -> String {
     all
 }
 
-fn files_below(folder: &Path, each: &mut impl FnMut(&Path)) {
+pub(crate) fn files_below(folder: &Path, each: &mut impl FnMut(&Path)) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -85,7 +85,7 @@ fn printed(text: &str) -> String {
 }
 
 /// Lines that the code logs: level, message, fields.
-fn logged() -> BTreeSet<(String, String, String)> {
+pub(crate) fn logged() -> BTreeSet<(String, String, String)> {
     let source = source();
     let mut logged = BTreeSet::new();
     let calls = source.split("words::").skip(1).chain(source.split("tracing::").skip(1));
@@ -119,7 +119,7 @@ fn label_names(list: &str) -> Vec<String> {
     labels.iter().map(name).collect()
 }
 
-/// They may block and panic: no lease may wait for them (R14).
+/// Calls of the log and the recorder may block and panic: no lease may wait for them (R14).
 #[test]
 fn the_log_and_the_recorder_are_named_in_the_words_room_only() {
     let mut read = 0;

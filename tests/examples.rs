@@ -46,12 +46,12 @@ struct Running {
 struct Outcome {
     status: ExitStatus,
     said: Vec<String>,
-    /// What it wrote to stderr.
+    /// Text that it wrote to stderr.
     errors: String,
 }
 
 impl Outcome {
-    /// It ended well. Answers with its lines.
+    /// Asserts that it ended well, and returns its lines.
     #[track_caller]
     fn well(self) -> Vec<String> {
         assert!(self.status.success(), "{} after {:#?}", self.status, self.said);

@@ -9,6 +9,7 @@ mod docs;
 mod elect;
 #[cfg(feature = "mongodb")]
 mod fuzz;
+mod house;
 mod left_out;
 mod memory;
 #[path = "support/numbers.rs"]

@@ -138,10 +138,10 @@ mod turned_by_hand {
     use futures::StreamExt;
     use tenure::{
         Clock,
-        model::{FOR_GOOD, LockRecord, MAX_NUMBER, Term},
+        model::{FOR_GOOD, LockRecord, MAX_NUMBER, Retention, Term},
         store::{
-            Hint, LockSeen, MemoryStore, News, Purged, ReleaseTo, Retention, SessionSeen, Store, TERM_KEPT,
-            TakeAnswer, Wait,
+            Hint, LockSeen, MemoryStore, News, Purged, ReleaseTo, SessionSeen, Store, TERM_KEPT, TakeAnswer,
+            Wait,
         },
         testing::{
             TestClock,

@@ -616,7 +616,7 @@ async fn what_could_not_be_used_is_told_until_it_is_mended() {
     until(&mut followed, 4 * TURN, |picture| picture.refused().is_empty()).await;
 }
 
-/// What is read whole at once, for whoever prints it.
+/// A picture that is read whole at once, for a caller that prints it.
 #[tokio::test(start_paused = true)]
 async fn all_of_it_is_read_a_page_after_the_other() {
     let world = World::new();

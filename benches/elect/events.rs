@@ -15,7 +15,7 @@ use crate::{
     world::{World, insert},
 };
 
-/// One write and its change event, by clients of their own.
+/// A write and its change event, by clients of their own.
 pub(crate) struct WriteAndEvent {
     collection: Collection<Document>,
     id: String,

@@ -12,7 +12,7 @@ use crate::{
     world::{World, bare, insert},
 };
 
-/// One pair after the other: the engine, the store alone, and the floor.
+/// Measures one pair after the other: the engine, the store alone, and the floor.
 pub(crate) async fn one_task(world: &World) {
     const ROUNDS: usize = 9;
     const PAIRS: usize = 120;

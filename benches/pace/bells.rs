@@ -76,7 +76,7 @@ async fn ring(store: &MongoStore, pace: Duration) {
     sleep(pace).await;
 }
 
-/// One that listens, with a client of its own.
+/// A listener, with a client of its own.
 struct Tail {
     store: MongoStore,
     hears: JoinHandle<()>,

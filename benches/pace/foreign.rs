@@ -29,7 +29,7 @@ const CALM: Duration = Duration::from_secs(4);
 const CALM_AFTER_THE_END: Duration = Duration::from_secs(1);
 const WRITERS: u32 = 4;
 
-/// What was spent at one rate, and the writes a second that there were.
+/// Costs at one rate, and the writes a second that there were.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     spent: Spent,
@@ -73,7 +73,7 @@ async fn window(world: &World, foreign: &Collection<Document>, rate: u32) -> Win
     Window { spent, rate: f64::from(written) / spent.seconds }
 }
 
-/// One of the writers at its share of a rate, for a window. Answers how often it wrote.
+/// Writes at one writer's share of a rate, for a window. Returns the number of writes.
 async fn write(foreign: &Collection<Document>, writer: u32, rate: u32) -> u32 {
     let (id, change) = (doc! { "_id": format!("thing {writer}") }, doc! { "$inc": { "n": 1_i64 } });
     let (began, mut written) = (now(), 0);

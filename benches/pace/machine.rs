@@ -17,7 +17,7 @@ pub(crate) struct Meter<'a> {
     machine: Machine,
 }
 
-/// What was spent between two moments; processor time in microseconds.
+/// Costs between two moments; processor time in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spent {
     pub(crate) seconds: f64,

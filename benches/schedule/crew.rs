@@ -51,7 +51,7 @@ pub(crate) struct Crew {
     database: String,
     pub(crate) members: Vec<Member>,
     runs: Arc<Mutex<Vec<Run>>>,
-    /// Whatever any of the clients has sent.
+    /// Number of commands that the clients have sent.
     sent: Arc<AtomicU64>,
     started: usize,
 }

@@ -10,7 +10,7 @@ use crate::{
 
 const INSTANCES: usize = 3;
 
-/// One schedule, every second.
+/// Measures one schedule, every second.
 pub(crate) async fn one(world: &World) {
     let late = of(world, "lateness_1", 1, 60).await;
     measured("schedule_lateness_p50", late.p50, "ms");

@@ -67,7 +67,7 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// Nobody yet.
+    /// Returns a fleet without members.
     pub(crate) async fn new(world: &World, database: &str, tasks: usize, quick: bool) -> Self {
         let uri = world.deployment.uri().to_owned();
         let view = View::open(&uri, database).await;

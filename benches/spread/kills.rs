@@ -1,4 +1,4 @@
-//! One of eleven is killed.
+//! The kill of one of eleven members.
 
 use std::time::Duration;
 

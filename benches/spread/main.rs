@@ -29,7 +29,7 @@ use self::{
     support::mongod::{Deployment, Options, Shape, Timing},
 };
 
-/// Those that need servers.
+/// Parts that need servers.
 const PARTS: [&str; 4] = ["joins", "kills", "restarts", "steady"];
 
 fn main() {

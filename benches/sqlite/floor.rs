@@ -12,10 +12,10 @@ use tokio::sync::oneshot;
 /// A connection to a table of its own, on this thread.
 pub(crate) struct Floor(Connection);
 
-/// What is synced before a transaction has ended.
+/// Data that is synced before a transaction has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sync {
-    /// Its pages in the log.
+    /// The transaction's pages in the log.
     Full,
     /// Nothing; a checkpoint is.
     Normal,
@@ -38,7 +38,7 @@ impl Floor {
         Self(connection)
     }
 
-    /// One transaction that changes one row.
+    /// Runs a transaction that changes one row.
     pub(crate) fn transaction(&mut self) {
         let mut write = || -> rusqlite::Result<usize> {
             let transaction = self.0.transaction_with_behavior(TransactionBehavior::Immediate)?;

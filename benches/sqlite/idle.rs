@@ -59,7 +59,7 @@ struct Wakes {
     all: f64,
 }
 
-/// How often the threads of a process have waited for something of their own accord.
+/// Returns the number of voluntary waits of the threads of a process.
 fn wakes(pid: u32) -> Wakes {
     let mut wakes = Wakes { store: 0.0, all: 0.0 };
     for task in fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten() {

@@ -12,7 +12,7 @@ use crate::{
     place::{Place, take},
 };
 
-/// One pair after the other: by the engine, and two bare transactions.
+/// Measures one pair after the other: by the engine, and two bare transactions.
 pub(crate) async fn one_task() {
     const ROUNDS: usize = 9;
     const PAIRS: usize = 60;

@@ -10,7 +10,7 @@ use std::{
 use rustix::process::Signal;
 use tenure::{Elect, ElectConfig, Guard, elect::Acquired, store::sqlite::SqliteStore};
 
-/// What such a process is for.
+/// Variable with the purpose of such a process.
 const PURPOSE: &str = "TENURE_BENCH_PURPOSE";
 /// The database that it uses.
 const DATABASE: &str = "TENURE_BENCH_DATABASE";
@@ -43,7 +43,7 @@ impl Place {
         start(self.store(), config(holder)).await
     }
 
-    /// This program once more, for that purpose, on this database.
+    /// Starts this program once more, for that purpose, on this database.
     pub(crate) fn process(&self, purpose: &str) -> Process {
         let program = std::env::current_exe().expect("this program has a file");
         let child = Command::new(program)
@@ -76,7 +76,7 @@ impl Drop for Process {
     }
 }
 
-/// Whether this process was started for that. If so, it ends with the one that started it.
+/// Returns whether this process was started for that. If so, it ends with the one that started it.
 pub(crate) fn is_started_for(purpose: &str) -> bool {
     let is_so = std::env::var(PURPOSE).is_ok_and(|known| known == purpose);
     if is_so {

@@ -1,4 +1,4 @@
-//! One key that two processes hand to and fro.
+//! A key that two processes hand to and fro.
 
 use std::{
     io::{BufRead, BufReader},

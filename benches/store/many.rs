@@ -14,7 +14,7 @@ use crate::measure::now;
 
 pub(crate) const TASKS: usize = 64;
 
-/// One pair, by the task of that number.
+/// A pair, by the task of that number.
 pub(crate) type Contestant = Arc<dyn Fn(usize) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// Pairs a second, and pairs.

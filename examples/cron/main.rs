@@ -112,7 +112,7 @@ fn time_of_day(instant: StoreTime) -> String {
     text.split_once('T').map_or(text.clone(), |(_, time)| time.to_owned())
 }
 
-/// One of the fleet.
+/// An instance of the fleet.
 struct Instance {
     elect: Elect,
     schedules: Vec<Schedule>,
@@ -146,7 +146,7 @@ impl Instance {
     }
 }
 
-/// One of a fleet of processes.
+/// Runs an instance of a fleet of processes.
 async fn alone(store: Arc<dyn Store>) -> Result<(), support::Failure> {
     // Before anything is held, so that no signal is missed.
     let stop = support::stop_signal()?;

@@ -11,7 +11,7 @@ use tenure::{
     store::{MemoryStore, Store},
 };
 
-/// Whatever goes wrong in an example ends it.
+/// An error of any kind, which ends an example.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
 /// The connection string of a MongoDB, if there is one: `TENURE_STORE=mongodb://…`.

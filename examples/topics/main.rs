@@ -54,7 +54,7 @@ async fn subscribe(lease: Lease, _running: Running) -> Result<(), Infallible> {
     Ok(())
 }
 
-/// One of the fleet.
+/// An instance of the fleet.
 struct Instance {
     me: Arc<str>,
     elect: Elect,
@@ -145,7 +145,7 @@ fn in_short(status: &SpreadStatus) -> String {
     counts.join("  ")
 }
 
-/// One of a fleet of processes.
+/// Runs an instance of a fleet of processes.
 async fn alone(store: Arc<dyn Store>) -> Result<(), support::Failure> {
     let printer = Printer::new("run here");
     // Before anything is held, so that no signal is missed.

@@ -43,13 +43,13 @@ pub struct Drifting {
 }
 
 impl Drifting {
-    /// A clock that gains so many millionths, and began so far ahead.
+    /// Returns a clock with this gain in millionths, and this lead at its beginning.
     #[must_use]
     pub const fn new(reference: Reference, gains: i32, ahead: Duration) -> Self {
         Self { reference, gains, ahead, wall: Mutex::new(StoreTime::from_millis(0)) }
     }
 
-    /// Its wall clock jumps. Nothing must come of it.
+    /// Makes its wall clock jump, which must have no effect.
     pub fn step_wall(&self, by: Duration, ahead: bool) {
         let mut wall = self.wall.lock().unwrap_or_else(PoisonError::into_inner);
         *wall = if ahead { wall.plus(by) } else { wall.minus(by) };

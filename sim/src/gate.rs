@@ -39,7 +39,7 @@ struct State {
     dead: bool,
     /// Tasks that were to be polled while they were not allowed to.
     parked: Vec<(u64, Waker)>,
-    /// Those that are not polled although the gate is open.
+    /// Tasks that are not polled although the gate is open.
     starved: BTreeSet<u64>,
     next: u64,
     tasks: Vec<AbortHandle>,
@@ -322,7 +322,7 @@ thread_local! {
     static BATON: RefCell<Option<Arc<Baton>>> = const { RefCell::new(None) };
 }
 
-/// Whoever has it runs: the runtime, or the thread of a call that blocks.
+/// Right to run, which the runtime has, or the thread of a call that blocks.
 struct Baton {
     turn: Mutex<Turn>,
     changed: Condvar,

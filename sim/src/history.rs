@@ -27,12 +27,12 @@ const KEPT: usize = 200_000;
 /// Number of them in the story.
 const TOLD: usize = 70;
 
-/// One run of one instance of the fleet: its place, and how often it was started before.
+/// A run of an instance of the fleet: the number of the instance, and the number of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Life {
     /// Number of the instance.
     pub member: usize,
-    /// The how many-th of its runs, from 1.
+    /// Number of the run among those of the instance, from 1.
     pub number: u32,
 }
 
@@ -53,14 +53,14 @@ pub struct TickId {
     pub entry: Of,
 }
 
-/// One thing that happened.
+/// An entry of the history.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Its place in the history.
+    /// Place in the history.
     pub order: u64,
     /// Time by the reference.
     pub at: Duration,
-    /// In which instance; nothing for the store and the harness.
+    /// Instance in which it happened; none for the store and the harness.
     pub life: Option<Life>,
     /// Time by the clock of that instance.
     pub local: Moment,
@@ -85,13 +85,13 @@ pub enum What {
     GivenBack { key: usize, term: Term },
     /// A lock has no holder any more.
     Freed { key: usize, term: Term },
-    /// Somebody is in the queue, perhaps since before.
+    /// A ticket is in the queue, perhaps since before.
     Stands { key: usize, session: SessionId, ticket: Ticket },
-    /// A primary does not have him there, perhaps since before; that may be undone.
+    /// A ticket is not in the queue of a primary, perhaps since before; that may be undone.
     Leaves { key: usize, session: SessionId, ticket: Ticket },
-    /// Somebody deleted a session by hand.
+    /// A session was deleted by hand.
     SessionDeleted { session: SessionId },
-    /// Somebody deleted a lock by hand.
+    /// A lock was deleted by hand.
     LockDeleted { key: usize },
     /// An operator took a lock away by force.
     Forced { key: usize },
@@ -100,13 +100,13 @@ pub enum What {
     /// An entry of a schedule's ledger is there, or has another attempt. One of ticks that are not run tells
     /// of those from that one on.
     Claimed { tick: TickId, attempt: u32, term: Term, session: SessionId, from: Option<StoreTime> },
-    /// Its attempt has ended like that.
+    /// An attempt at an entry has ended with this outcome.
     Finished { tick: TickId, attempt: u32, outcome: &'static str },
-    /// Somebody holds a schedule back.
+    /// A schedule is held back.
     Paused { schedule: usize },
-    /// Entries of its ledger are gone, none of them later than that.
+    /// Entries of a schedule's ledger are gone, none of them later than this mark.
     Purged { schedule: usize, mark: StoreTime },
-    /// Somebody set the store's clock, which shows that now.
+    /// The store's clock was set, and shows this now.
     StoreClock { shows: StoreTime },
     // ----- between an instance and the store
     /// The instance tries to open this session.
@@ -122,9 +122,9 @@ pub enum What {
     Polled { key: usize, term: Term },
     /// The job has returned, or was dropped.
     Ended { key: usize, term: Term },
-    /// Its token has fired.
+    /// The token of the lease has fired.
     Cancelled { key: usize, term: Term },
-    /// Its program was told that the lock is given back.
+    /// The program was informed that the lock is given back.
     Returned { key: usize, term: Term },
     /// The job read the resource that the lock is for.
     Read { key: usize, term: Term, version: u64 },
@@ -138,7 +138,7 @@ pub enum What {
     TickBegan { tick: TickId, attempt: u32, term: Term, lateness: Duration },
     /// The run of a tick has come to its end, or was dropped.
     TickEnded { tick: TickId, attempt: u32, how: &'static str },
-    /// Somebody was told that this order is written down. Recorded in quiet.
+    /// An order was acknowledged as written down. Recorded in quiet.
     Ordered { tick: TickId },
     /// An event of the engine.
     Reported(Reported),

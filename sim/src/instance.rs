@@ -1,4 +1,4 @@
-//! One instance of a fleet: an engine, its clock, its way to the store, and the gate its tasks go through.
+//! An instance of a fleet: an engine, its clock, its way to the store, and the gate its tasks go through.
 
 use std::{
     fmt,
@@ -35,7 +35,7 @@ pub struct Instance {
     weather: Arc<Intercepted<Weather>>,
     way: Arc<Way>,
     deposed: Arc<Deposed>,
-    /// Its part of the spread is not to be judged yet.
+    /// True if its part of the spread is not to be judged yet.
     unsettled: Arc<AtomicBool>,
     /// Fires when it is closed.
     ended: CancellationToken,
@@ -86,7 +86,7 @@ impl Instance {
         self.pen.life
     }
 
-    /// Its engine.
+    /// Returns its engine.
     #[must_use]
     pub const fn elect(&self) -> &Elect {
         &self.elect
@@ -142,12 +142,12 @@ impl Instance {
         self.way.lag_behind();
     }
 
-    /// Its wall clock jumps.
+    /// Makes its wall clock jump.
     pub fn step_wall(&self, by: Duration, ahead: bool) {
         self.pen.clock.step_wall(by, ahead);
     }
 
-    /// Something happened in it.
+    /// Records an event of the instance.
     pub fn record(&self, what: What) {
         self.pen.record(what);
     }

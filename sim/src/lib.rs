@@ -196,7 +196,7 @@ struct Slot {
     running: Option<Instance>,
     /// Of all its lives.
     gates: Vec<Gate>,
-    /// Those that were closed in time.
+    /// Gates of the lives that were closed in time.
     closed: Vec<(Life, Gate)>,
     /// A trouble of this instance goes on.
     troubled: bool,

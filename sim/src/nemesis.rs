@@ -34,7 +34,7 @@ pub(super) async fn rage(fleet: &Fleet) {
     while under_way.join_next().await.is_some() {}
 }
 
-/// One of them, each as often as its weight says.
+/// Draws one of the troubles, each as often as its weight says.
 fn one_of(troubles: &BTreeSet<Trouble>, dice: &mut Dice) -> Option<Trouble> {
     let mut place = dice.below(troubles.iter().map(|trouble| trouble.weight()).sum());
     troubles.iter().copied().find(|trouble| {
@@ -78,7 +78,7 @@ impl Nemesis {
         }
     }
 
-    /// One trouble of this sort at a time for each instance.
+    /// Causes a trouble of which each instance has only one at a time.
     async fn alone(&mut self, member: usize, trouble: Trouble) {
         let free = !std::mem::replace(&mut self.fleet.slot(member).troubled, true);
         if !free {
@@ -175,7 +175,7 @@ impl Nemesis {
         }
     }
 
-    /// One instance does not reach the store, or a part of it.
+    /// Puts the store, or a part of it, out of reach of one instance.
     async fn out_of_reach(&mut self, member: usize) {
         let Some(instance) = self.fleet.instance(member) else { return };
         let operations = GROUPS[self.dice.place(GROUPS.len())];
@@ -186,7 +186,7 @@ impl Nemesis {
         instance.weather().script().heal();
     }
 
-    /// Nobody reaches the store.
+    /// Puts the store out of reach of all instances.
     async fn outage(&mut self) {
         let (fault, time) = (self.fault(), self.dice.up_to(8 * SECOND));
         self.fleet.trouble(format!("the store meets everybody with {fault:?} for {time:?}"));

@@ -99,12 +99,12 @@ impl Plan {
         Self { chaos: Duration::from_secs_f64(seconds / rounds), rounds: rounds as u32, ..self }
     }
 
-    /// The locks that somebody holds all the time in quiet, by their numbers: keys, and tasks.
+    /// Returns the numbers of the locks that are held all the time in quiet: keys, and tasks.
     pub(super) fn locks(&self) -> impl Iterator<Item = usize> + use<> {
         (0..self.keys).chain(FIRST_TASK..FIRST_TASK + self.tasks)
     }
 
-    /// Those, and schedules.
+    /// Returns the numbers of the same locks, and of those of schedules.
     pub(super) fn all_locks(&self) -> impl Iterator<Item = usize> + use<> {
         self.locks().chain(FIRST_SCHEDULE..FIRST_SCHEDULE + self.schedules)
     }
@@ -192,13 +192,13 @@ pub enum Trouble {
     Hangs,
     /// Hints are lost, late, doubled.
     Hints,
-    /// One instance does not reach the store, or a part of it.
+    /// The store, or a part of it, is out of reach of one instance.
     Unreachable,
-    /// Nobody reaches the store.
+    /// The store is out of reach of all instances.
     Outages,
     /// The primary changes, and what no majority had is undone.
     Failovers,
-    /// For a while there are two of them.
+    /// Two primaries exist for a while.
     TwoPrimaries,
     /// Nothing that is written reaches a majority.
     Stalls,
@@ -214,7 +214,7 @@ pub enum Trouble {
     Closes,
     /// An instance is frozen, and its clock goes on.
     Freezes,
-    /// Somebody deletes a lock or a session by hand.
+    /// A lock or a session is deleted by hand.
     Deletions,
     /// An operator wants a lock back.
     Revokes,
@@ -224,7 +224,7 @@ pub enum Trouble {
     Dependency,
     /// Some instances know one task less than others.
     Versions,
-    /// One task kills the process it runs in.
+    /// A task kills the process it runs in.
     Killers,
     /// An instance dies young, again and again.
     CrashLoops,

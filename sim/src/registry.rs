@@ -27,7 +27,7 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// Those of an engine in simulated time, where nothing comes later than timers do.
+    /// Returns the durations of an engine in simulated time, where nothing comes later than timers do.
     #[must_use]
     pub fn of(config: &ElectConfig) -> Self {
         let (ttl, margin, stop_grace) = (config.ttl(), config.margin(), config.stop_grace());
@@ -49,34 +49,34 @@ pub struct Member {
 /// A session, as the store and its instance know it.
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// Whose it is.
+    /// Run of the instance that it belongs to.
     pub life: Option<Life>,
     /// Time for which it lives after a beat.
     pub ttl: Duration,
     /// Time at which its last beat was applied.
     pub beaten: Duration,
-    /// Its local end, as far as confirmed beats carry it.
+    /// Local end, as far as confirmed beats carry it.
     pub end: Option<Moment>,
-    /// Since when it is dead.
+    /// Time since which it is dead.
     pub died: Option<Duration>,
-    /// The engine said that it is over, or its record was deleted by hand.
+    /// True if the engine reported its end, or its record was deleted by hand.
     pub over: bool,
     /// True if it ended because the engine was closed.
     pub closed: bool,
 }
 
-/// A lock in somebody's hand, as the store has it.
+/// A grant of a lock, as the store has it.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// Whose.
+    /// Session that it was made to.
     pub session: SessionId,
-    /// For which ticket.
+    /// Ticket that it was made for.
     pub ticket: Ticket,
     /// Tag of its ticket.
     pub tag: String,
-    /// True if it does not count: somebody deleted its record by hand.
+    /// True if it does not count: its record was deleted by hand.
     pub void: bool,
-    /// Nobody holds it any more, or somebody else does.
+    /// True if the lock is free since, or has another holder.
     pub over: bool,
     /// A primary has applied its release; perhaps no majority ever did.
     pub given_back: bool,
@@ -106,7 +106,7 @@ pub struct Registry {
     leases: BTreeMap<(Life, usize, Term), Lease>,
     /// Moment at which each instance first learned of a grant of its own, by its clock.
     noticed: BTreeMap<(Life, usize, Term), Moment>,
-    /// Those whose program closes them, or has closed them.
+    /// Runs of instances whose program closes them, or has closed them.
     closing: BTreeSet<Life>,
     calm: Option<Duration>,
     counts: Counts,
@@ -229,7 +229,7 @@ impl Registry {
         of_key.rev().take(most).map(|(_, grant)| grant.session).collect()
     }
 
-    /// One more thing has happened.
+    /// Takes in the next entry of the history.
     pub(super) fn enter(&mut self, entry: &Entry) {
         self.store(entry);
         if let Some(life) = entry.life {

@@ -83,7 +83,7 @@ struct Set {
     dice: Dice,
 }
 
-/// One member's data, and the contract over it.
+/// Data of one member, and the contract over it.
 #[derive(Clone)]
 struct Member {
     memory: MemoryStore,
@@ -207,7 +207,7 @@ impl Replicas {
         self.0.changed.notify_waiters();
     }
 
-    /// Somebody changes records by hand, at the primary.
+    /// Changes records by hand, at the primary.
     pub(super) fn by_hand(
         &self,
         change: impl Fn(&MemoryStore) + Send + 'static,

@@ -274,7 +274,7 @@ fn why() -> Why {
     Why::shortened("by chance")
 }
 
-/// Somebody holds a schedule back, lets it go on, or wants it run.
+/// Pauses a schedule, resumes it, or orders a run, by chance.
 pub(super) async fn instruct(instance: &Instance, dice: &mut Dice) {
     let fleet = instance.fleet();
     let (name, schedules) = (schedule_name(dice.place(fleet.plan().schedules)), instance.elect().schedules());

@@ -208,18 +208,18 @@ impl Ledger {
         }
     }
 
-    /// Somebody deleted it by hand.
+    /// Forgets a lock that was deleted by hand.
     pub(super) fn forget_lock(&self, lock: &LockId, key: usize) {
         self.known().locks.remove(lock);
         self.history.record(What::LockDeleted { key });
     }
 
-    /// An operator took it away by force. Whoever holds it may work on for a while.
+    /// Records that an operator took a lock away by force. Its holder may work on for a while.
     pub(super) fn forced(&self, key: usize) {
         self.history.record(What::Forced { key });
     }
 
-    /// Somebody deleted it by hand.
+    /// Forgets a session that was deleted by hand.
     pub(super) fn forget_session(&self, session: SessionId) {
         self.known().sessions.remove(&session);
         self.history.record(What::SessionDeleted { session });

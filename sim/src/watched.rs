@@ -27,7 +27,7 @@ pub struct Watched<W> {
 }
 
 impl<W: Witness> Watched<W> {
-    /// That job, seen by that witness.
+    /// Returns the job, seen by this witness.
     pub fn new(job: impl Future<Output = Ended> + Send + 'static, witness: W) -> Self {
         Self { job: Box::pin(job), witness }
     }

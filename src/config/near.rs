@@ -3,7 +3,7 @@
 /// Number of letters that may be wrong in a name that is taken for another.
 const NEAR: usize = 2;
 
-/// Those of the names that are nearest to this one, if they are near at all.
+/// Returns the names that are nearest to this one, if any are near at all.
 pub(super) fn names(name: &str, known: impl Iterator<Item = String>) -> Vec<String> {
     let near: Vec<_> = known.map(|known| (distance(name, &known), known)).collect();
     let least = near.iter().map(|(distance, _)| *distance).min().unwrap_or(usize::MAX);

@@ -9,9 +9,9 @@ use super::{
     hold::Hold,
     job,
     keys::{AcquireOutcome, Wants},
-    troubles::chain,
 };
 use crate::{
+    error::chain,
     logic::{
         key::{TicketOutcome, WaitMode},
         watch,
@@ -27,7 +27,7 @@ use crate::{
 pub enum Busy {
     /// Another instance holds the key.
     Held(HeldBy),
-    /// This instance already holds the key, or waits for it.
+    /// The key is already held, or waited for, by this instance.
     Here,
     /// No instance holds the key, and none may yet: it stays closed for a while after its last holder.
     Closed {

@@ -10,11 +10,13 @@ use std::{
     time::Duration,
 };
 
-use super::{Engine, Work, hold::LeaseCell, metrics, troubles::chain};
+use super::{Engine, Work, hold::LeaseCell, metrics};
 use crate::{
     StoreError,
+    backoff::jittered,
     clock::Moment,
-    logic::{backoff::jittered, session::LONGEST_ATTEMPT},
+    error::chain,
+    logic::session::LONGEST_ATTEMPT,
     model::{LockId, SessionId, Term},
     store::{Cursor, Held, Page},
     words,
@@ -68,7 +70,7 @@ pub(crate) async fn audit(engine: Weak<Engine>) {
     }
 }
 
-/// What earlier rounds have left for the next.
+/// The state that earlier rounds have left for the next.
 #[derive(Debug, Default)]
 struct Rounds {
     rolling: Option<AuditCursor>,

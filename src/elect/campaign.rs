@@ -20,8 +20,8 @@ use super::{
     metrics,
 };
 use crate::{
+    backoff::Backoff,
     logic::{
-        backoff::Backoff,
         key::{Handback, WHOLE_LINE, WaitMode},
         session::LONGEST_ATTEMPT,
     },

@@ -1,6 +1,7 @@
 //! The state that the parts of one engine share.
 
 use std::{
+    any::Any,
     io,
     sync::{
         Arc, Mutex, OnceLock,
@@ -94,6 +95,8 @@ pub(crate) struct Engine {
     pub(crate) leaders: Leaders,
     pub(crate) spreads: Spreads,
     pub(crate) schedule_inbox: ScheduleInbox,
+    /// State of schedules, whose type a room above defines.
+    schedules: OnceLock<Box<dyn Any + Send + Sync>>,
     pub(crate) store_times: StoreTimes,
     takes: Batch<(Take, Vec<SessionId>), TakeAnswer>,
     releases: Batch<Release, ReleaseAnswer>,
@@ -176,6 +179,7 @@ impl Engine {
             leaders: Leaders::default(),
             spreads: Spreads::default(),
             schedule_inbox: ScheduleInbox::default(),
+            schedules: OnceLock::new(),
             store_times: StoreTimes::default(),
             takes: Batch::new(|engine, items| take_all(engine, items).boxed()),
             releases: Batch::new(|engine, items| {
@@ -229,6 +233,12 @@ impl Engine {
     pub(crate) fn use_own(&self, own: Arc<dyn Store>) {
         // There is one keeper, which asks once.
         let _ = self.own.set(own);
+    }
+
+    /// Returns the state of schedules, which begins empty.
+    pub(crate) fn schedules<T: Default + Send + Sync + 'static>(&self) -> &T {
+        let state = self.schedules.get_or_init(|| Box::new(T::default()));
+        state.downcast_ref().expect("schedules have one type of state")
     }
 
     // ----- the session

@@ -41,7 +41,7 @@ pub enum Error {
         /// Reason, if it is known here.
         loss: Option<Loss>,
     },
-    /// This instance has already joined that spread.
+    /// The instance has already joined that spread.
     Joined(SpreadName),
     /// The tasks of a spread contain the same key twice.
     Twice {
@@ -63,7 +63,7 @@ pub enum Error {
     },
     /// The name of a spread is reserved for the schedules.
     Reserved(SpreadName),
-    /// This instance already has a schedule of that name.
+    /// The instance already has a schedule of that name.
     Scheduled(ScheduleName),
     /// A setting of a schedule is invalid.
     Schedule {

@@ -4,11 +4,11 @@ use std::{fmt, time::Duration};
 
 use serde::{Serialize, Serializer};
 
-use super::{
-    Engine, Work,
-    troubles::{Trouble, chain},
+use super::{Engine, Work, troubles::Trouble};
+use crate::{
+    error::chain,
+    model::{SessionId, StoreTime, serial::ms},
 };
-use crate::model::{SessionId, StoreTime, serial::ms};
 
 /// Health of an instance.
 ///

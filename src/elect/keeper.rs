@@ -17,15 +17,12 @@ use tokio::{
 };
 
 use super::{
-    Engine, LastFailure, Work, drain,
-    runtime::Runtime,
-    session::Session,
-    troubles::{careful, chain},
-    upkeep,
+    Engine, LastFailure, Work, drain, runtime::Runtime, session::Session, troubles::careful, upkeep,
 };
 use crate::{
     StoreError,
     clock::Moment,
+    error::chain,
     logic::{
         flaw::Flaw,
         plan::PLAN_VERSION,
@@ -58,7 +55,7 @@ pub(crate) struct Keeper {
     commands: mpsc::UnboundedReceiver<Command>,
     /// Tasks that close ended sessions in the store.
     closers: JoinSet<()>,
-    /// It was logged that the store could not give a presence.
+    /// True if it was logged that the store could not give a presence.
     told_no_presence: bool,
 }
 
@@ -170,7 +167,7 @@ impl Keeper {
             let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
             words::warn!(
                 %session, %holder, %namespace, error,
-                "the store gave no presence for the session: if this process dies, others wait for its whole ttl"
+                "no crash detection for the session: if this process dies, its takeovers wait for the ttl"
             );
         }
         Ok(None)
@@ -411,7 +408,7 @@ impl OneSession {
         if drained {
             words::info!(%session, %holder, %namespace, %by, %why, "an operator drains this instance: its tasks go to others");
         } else {
-            words::info!(%session, %holder, %namespace, %by, %why, "an operator drains this instance no more");
+            words::info!(%session, %holder, %namespace, %by, %why, "an operator ended the drain of this instance");
         }
         caught(|| self.engine.drained.send_replace(drained));
     }
@@ -457,7 +454,7 @@ async fn close_when_empty(
         session.emptied().await;
     }
     let mut until = engine.clock.now() + engine.times.ttl * 2;
-    let mut backoff = crate::logic::backoff::Backoff::new(Duration::from_millis(100), engine.times.interval);
+    let mut backoff = crate::backoff::Backoff::new(Duration::from_millis(100), engine.times.interval);
     while engine.clock.now() < until {
         let sent = engine.clock.now();
         match close(&engine, &*store, session.id, &nonces).await {
@@ -572,7 +569,7 @@ pub(crate) fn keep_here(engine: Arc<Engine>, commands: mpsc::UnboundedReceiver<C
 
 /// Opens a connection for the keeper alone, if the store has such.
 async fn connect(engine: &Engine) -> Option<Arc<dyn Store>> {
-    let mut backoff = crate::logic::backoff::Backoff::new(Duration::from_millis(100), engine.times.interval);
+    let mut backoff = crate::backoff::Backoff::new(Duration::from_millis(100), engine.times.interval);
     loop {
         match careful(LONGEST_CONNECT, async { engine.given.dedicated().await }).await {
             Ok(own) => return own,

@@ -9,9 +9,11 @@ use std::{
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
 
-use super::{Engine, Error, Event, Work, troubles::chain};
+use super::{Engine, Error, Event, Work};
 use crate::{
-    logic::{backoff::jittered, watch::Liveness},
+    backoff::jittered,
+    error::chain,
+    logic::watch::Liveness,
     model::{Holder, LockId, LockRecord, SessionId, StoreTime, Term, Value, Who, Why},
     store::LockSeen,
     sync::locked,

@@ -1,4 +1,4 @@
-//! What this instance listens to: nothing, unless it waits for keys or takes part in spreads.
+//! Topics that this instance listens to: none, unless it waits for keys or takes part in spreads.
 
 use std::{
     collections::BTreeSet,

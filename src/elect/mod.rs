@@ -136,7 +136,6 @@ pub(crate) use schedule_inbox::{InboxReader, SchedulesShare};
 pub(crate) use session::Session;
 pub(crate) use spreads::SpreadNews;
 pub(crate) use tallies::Note;
-pub(crate) use troubles::chain;
 
 use self::engine::LAST_WORDS;
 use crate::{
@@ -179,7 +178,7 @@ impl Drop for Life {
 pub enum Unlocked {
     /// The job has stopped and the lock is released.
     Released,
-    /// This instance does not hold the key.
+    /// The key is not held by this instance.
     NotHeld,
     /// The job was cancelled and has not stopped yet, or the store has not confirmed the release. The lock is
     /// released as soon as possible.

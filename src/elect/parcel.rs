@@ -1,4 +1,4 @@
-//! What is on its way to the program's runtime: a granted lock to its caller, a hold to its job.
+//! Parcels on their way to the program's runtime: a granted lock to its caller, a hold to its job.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -45,7 +45,7 @@ impl LeaseCell {
         drop(unclaimed);
         let Some(content) = parcel.upgrade().and_then(|parcel| parcel.take_back()) else { return };
         let (lock, holder) = (&self.lock, self.engine.config.holder());
-        words::warn!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, term = %self.term, %holder, "nothing of the program picked up what it was granted, its runtime runs nothing: giving it back");
+        words::warn!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, term = %self.term, %holder, "the program's runtime does not run, so a granted lock was not picked up: returning it");
         self.cancel(&Loss::Probe);
         drop(content);
     }

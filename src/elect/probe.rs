@@ -1,5 +1,5 @@
-//! Whether the program's runtime runs tasks: one that stands still is shown, and with a liveness probe it does not keep
-//! its locks.
+//! Check that the program's runtime runs tasks: one that stands still is shown, and with a liveness probe it does not
+//! keep its locks.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},

@@ -15,13 +15,7 @@ use futures::FutureExt;
 use serde::Serialize;
 
 use super::{Engine, Work, metrics};
-use crate::{
-    Applied, StoreError,
-    clock::Moment,
-    error::{in_words, without_command},
-    sync::locked,
-    words,
-};
+use crate::{Applied, StoreError, clock::Moment, error::chain, sync::locked, words};
 
 /// Time that a failure which may pass by itself has to last before it is logged: longer than an election.
 const LASTS: Duration = Duration::from_secs(20);
@@ -76,7 +70,7 @@ struct TroubleCourse {
 struct Speech {
     next: Moment,
     rest: Duration,
-    /// Whether it was said that somebody has to change something.
+    /// True if it was logged that an operator has to change something.
     lasting: bool,
 }
 
@@ -305,14 +299,6 @@ pub(super) async fn careful<T>(
         }
         Err(_) => Err(unknown("it exceeded its time limit")),
     }
-}
-
-/// Formats an error with its causes in one line: without the command it repeats, and without the reply byte
-/// by byte.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let message = in_words(error);
-    let message = message.split_once(", labels: {").map_or(&*message, |(before, _)| before);
-    without_command(message).to_owned()
 }
 
 #[cfg(test)]

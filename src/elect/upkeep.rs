@@ -7,9 +7,10 @@ use std::{
 
 use futures::StreamExt;
 
-use super::{Engine, Work, audit, namesakes, troubles::chain};
+use super::{Engine, Work, audit, namesakes};
 use crate::{
-    logic::backoff::fraction,
+    backoff::fraction,
+    error::chain,
     model::{LockId, SessionRecord, SpreadName},
     store::{Hint, News, Purged, Reach},
     words,

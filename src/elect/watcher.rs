@@ -11,12 +11,13 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Engine, Work, troubles::chain};
+use super::{Engine, Work};
 use crate::{
     StoreError,
+    backoff::fraction,
     clock::Moment,
+    error::chain,
     logic::{
-        backoff::fraction,
         flaw::Flaw,
         watch::{Due, Liveness, Named, Observation},
     },

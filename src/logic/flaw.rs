@@ -1,6 +1,6 @@
 //! Wrong variants of the engine, for the tests that prove the checkers notice.
 
-/// One rule the engine can be made to break, to see whether a fleet's checkers notice.
+/// A rule that the engine can be made to break, to see whether a fleet's checkers notice.
 ///
 /// Not for programs: each of these lets two leases of one key overlap, or loses one, or runs a tick that is
 /// not to be run, or loses one.
@@ -50,7 +50,7 @@ pub enum Flaw {
     RunUnclaimed,
     /// A tick is run, and then claimed.
     ClaimAfterRun,
-    /// Whoever has a schedule goes on from now, not from what its ledger says.
+    /// An owner goes on from now, not from what its schedule's ledger says.
     ForgetLedger,
     /// A run that is to happen at most once is begun again when its runner died.
     SettleTwice,

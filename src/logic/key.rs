@@ -22,8 +22,9 @@ mod types;
 use std::{collections::VecDeque, mem, time::Duration};
 
 use crate::{
+    backoff::Backoff,
     clock::Moment,
-    logic::{backoff::Backoff, flaw::Flaws, watch::Liveness},
+    logic::{flaw::Flaws, watch::Liveness},
     model::{Candidate, LockRecord, SessionId, Ticket, Waiter},
 };
 use rest::Rest;
@@ -44,7 +45,7 @@ const SOON: Duration = Duration::from_millis(50);
 /// Work on the line that fails rests so long at first.
 const FIRST_REST: Duration = Duration::from_millis(100);
 
-/// One key of one instance.
+/// Machine of one key in one instance.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyMachine {
     flaws: Flaws,
@@ -58,7 +59,7 @@ pub(crate) struct KeyMachine {
     /// A take was given up before it was answered.
     undecided: bool,
     recheck: Recheck,
-    /// Somebody else may be in the store's line.
+    /// True if other instances may be in the store's line.
     queue: bool,
     /// First waiters of that line, as read while the lock was held.
     next_in_line: Option<(Moment, Vec<Waiter>)>,

@@ -19,10 +19,9 @@
 //! decision can be tested with any order of events, at any time, without a store.
 //!
 //! Beside the machines: `calendar` (the instants of a schedule), `store_time` (an estimate of the store's clock),
-//! `failing` (tasks, members and processes that fail), `backoff`, `digest`, and `flaw` (rules broken on
-//! purpose, to test the tests).
+//! `failing` (tasks, members and processes that fail), `digest`, and `flaw` (rules broken on purpose, to
+//! test the tests).
 
-pub(crate) mod backoff;
 pub(crate) mod calendar;
 pub(crate) mod digest;
 pub(crate) mod failing;

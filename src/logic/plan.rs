@@ -27,18 +27,18 @@ pub(crate) struct PlannedTask<T, M> {
     /// Since when, by any number that grows: what came last is given away first, so that what others lent
     /// for the time of a restart goes back, and the rest stays.
     pub(crate) since: u64,
-    /// Its owner may be asked to give it away. Not so soon after it came, lest it wander.
+    /// True if its owner may be asked to give it away. Not so soon after it came, lest it wander.
     pub(crate) settled: bool,
 }
 
-/// One who may own tasks.
+/// A member that may own tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlanMember<M> {
     /// Session of the member.
     pub(crate) id: M,
     /// The most tasks it may own.
     pub(crate) cap: u32,
-    /// Its part in proportion to the others'. With nothing here it gets nothing.
+    /// Part of the tasks, in proportion to the others' weights. With zero it gets none.
     pub(crate) weight: u32,
     /// Gives its tasks away and gets no new ones.
     pub(crate) draining: bool,
@@ -79,7 +79,7 @@ impl<M> PlanMember<M> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GaveUp<M> {
     pub(crate) by: M,
-    /// It may have the task as a probe now, if it is failing.
+    /// True if it may have the task as a probe now, if it is failing.
     pub(crate) probe: bool,
 }
 

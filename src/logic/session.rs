@@ -8,11 +8,9 @@
 
 use std::time::Duration;
 
-use super::{
-    backoff::{Backoff, fraction},
-    flaw::{Flaw, Flaws},
-};
+use super::flaw::{Flaw, Flaws};
 use crate::{
+    backoff::{Backoff, fraction},
     clock::Moment,
     model::{Beat, Loss, Nonce, Request},
     store::SessionSeen,
@@ -46,7 +44,7 @@ impl Times {
 pub(crate) enum SessionEvent {
     /// A deadline passed, or something woke the keeper.
     Wake,
-    /// Somebody wants the next beat now.
+    /// The next beat is wanted now.
     Hurry,
     /// The attempt of this nonce was answered.
     Answered(Nonce, Box<SessionSeen>),
@@ -72,7 +70,7 @@ pub(crate) enum Action {
     Expiring(Loss),
     /// The session is over, here and for ever.
     End(Loss),
-    /// Somebody else uses this id, or declared it dead before it opened: open another.
+    /// The id is used by another instance, or was declared dead before it opened: open another.
     Rename,
     /// The opening was answered so late that nothing is left of it: open another.
     TooLate { took: Duration },
@@ -100,15 +98,15 @@ struct BeatAttempt {
     sent: Moment,
 }
 
-/// One session, from the first attempt to open it to its end.
+/// Machine of one session, from the first attempt to open it to its end.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionMachine {
     times: Times,
     flaws: Flaws,
     state: SessionState,
-    /// Those whose effect may still be met in the record, oldest first.
+    /// Attempts whose effect may still be met in the record, oldest first.
     attempts: Vec<BeatAttempt>,
-    /// The one that is waited for.
+    /// Attempt that is waited for.
     under_way: Option<Nonce>,
     number: u64,
     /// Beats are due at `phase + n * interval`.

@@ -88,7 +88,7 @@ impl Attempt {
         }
     }
 
-    /// Nobody has begun this tick before.
+    /// Returns whether it is the first attempt at a tick.
     pub(crate) fn is_first_of_a_tick(&self) -> bool {
         self.entry == Entry::Tick && self.number == 1
     }
@@ -213,7 +213,7 @@ impl Ticks {
         runs.iter().any(|run| run.id.entry != Entry::Order && is_believable(run.id.instant, now))
     }
 
-    /// Somebody holds it back, lets it go on, or wants it run.
+    /// Takes in the record: a pause, its end, or orders to run now.
     pub(crate) fn hear(&mut self, record: &ScheduleRecord, now: StoreTime) {
         let was_held_back = self.is_held_back();
         self.is_overwritten = record.definition != self.definition;

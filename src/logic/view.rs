@@ -1,4 +1,4 @@
-//! One instance's view of a spread: who takes part, and who holds which task.
+//! View of a spread from one instance: the members, and the holder of each task.
 //!
 //! Filled from listings, hints and answers in any order. Nothing here decides who holds a lock: a view
 //! that is wrong costs moves and time, and is mended by the next look.
@@ -37,7 +37,7 @@ const DEAD_KEPT: Duration = Duration::from_secs(600);
 /// A record that cannot be used is looked at again after this.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
-/// Somebody who takes part.
+/// A member, as its session's record shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) holder: Holder,
@@ -76,9 +76,9 @@ impl PeerSeen {
 pub(crate) enum TaskPlace {
     /// Not known (any more): its record is to be read.
     Unknown,
-    /// Nobody, since then.
+    /// Free since then.
     Free { since: Moment },
-    /// This session. One that is `kept` is in the middle of a run, and goes only if it must.
+    /// Held by this session. One that is `kept` is in the middle of a run, and goes only if it must.
     Held {
         session: SessionId,
         term: Term,
@@ -87,9 +87,9 @@ pub(crate) enum TaskPlace {
         settles: Moment,
         kept: bool,
     },
-    /// Nobody, and nobody may take it before.
+    /// Closed: without a holder, and not to be taken before then.
     Closed { until: Moment },
-    /// Its record cannot be used; it is tried again then.
+    /// Unusable record; it is tried again then.
     Refused { until: Moment },
 }
 
@@ -206,7 +206,7 @@ impl SpreadView {
         self.place(key, now, TaskPlace::Held { session, term, since, settles: now + FRESH, kept: false })
     }
 
-    /// Its record was read, sent for at `requested`.
+    /// Takes in a record, whose read was sent at `asked`. Returns whether that is news.
     pub(crate) fn read(
         &mut self,
         key: &Key,
@@ -248,7 +248,7 @@ impl SpreadView {
         self.clock = store_now.map(|store_now| (store_now, now)).or(self.clock);
     }
 
-    /// Nobody had room for these until now: so nobody has forgotten them.
+    /// Counts these tasks as free from now on: no member had room for them, so none has forgotten them.
     pub(crate) fn had_no_room<'a>(&mut self, keys: impl Iterator<Item = &'a Key>, now: Moment) {
         for key in keys {
             if let Some(Known { place: TaskPlace::Free { since }, .. }) = self.tasks.get_mut(key) {
@@ -434,7 +434,7 @@ impl SpreadView {
         found.into_values().collect()
     }
 
-    /// Those who take part, by their sessions.
+    /// Returns the members, by their sessions.
     pub(crate) fn members(&self) -> impl Iterator<Item = (SessionId, &Peer)> {
         self.sessions.iter().filter_map(|(session, seen)| match seen {
             PeerSeen::Member(peer) => Some((*session, peer)),
@@ -454,8 +454,8 @@ impl SpreadView {
         self.tasks.iter().map(|(key, known)| (key, &known.place))
     }
 
-    /// Those on the ring of their ids that come after this one, nearest first: members, and who else may
-    /// hold a task.
+    /// Returns the sessions that follow this one on the ring of ids, nearest first: members, and others that may hold a
+    /// task.
     pub(crate) fn after(&self, me: SessionId) -> Vec<SessionId> {
         let may_hold = |seen: &PeerSeen| matches!(seen, PeerSeen::Member(_) | PeerSeen::Bystander);
         let ids = self.sessions.iter().filter(|(session, seen)| **session != me && may_hold(seen));

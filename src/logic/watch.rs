@@ -36,7 +36,7 @@ pub(crate) enum Due {
 pub(crate) enum Liveness {
     /// Beats, or may do so yet.
     Alive,
-    /// Its next beat is overdue.
+    /// Late: its next beat is overdue.
     Overdue,
     /// Dead, by majority.
     Dead,
@@ -44,7 +44,7 @@ pub(crate) enum Liveness {
 
 #[derive(Clone, Debug)]
 enum Mark {
-    /// This beat.
+    /// Beat on record.
     Beat { nonce: Nonce, number: Beat, at: StoreTime },
     /// No record at all.
     Missing,
@@ -55,7 +55,7 @@ struct BeatSeen {
     mark: Mark,
     /// Arrival of the first answer that showed it.
     since: Moment,
-    /// Its age then, as far as the store's clock can be estimated.
+    /// Age of the beat at `since`, as far as the store's clock can be estimated.
     age: Duration,
     ttl: Duration,
     overdue: bool,
@@ -189,7 +189,7 @@ impl Observation {
         self.liveness().unwrap_or(Liveness::Alive)
     }
 
-    /// Somebody told that there is something to see.
+    /// Makes the next look due now.
     pub(crate) fn hurry(&mut self, now: Moment) {
         self.next_look = self.next_look.min(now);
     }

@@ -11,9 +11,9 @@ use std::{
 /// A larger one in a record was not written by tenure.
 pub const MAX_NUMBER: u64 = (1 << 53) - 1;
 
-/// One start of one instance. Never used twice: what is said of a session is true of it for ever.
+/// A start of an instance. Never used twice: a statement about a session never comes to mean another.
 ///
-/// Whoever starts an instance draws the number at random; the store does not invent any.
+/// Drawn at random by whoever starts the instance; the store does not invent any.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(u128);
 
@@ -120,7 +120,7 @@ number! {
     Term
 }
 number! {
-    /// One ticket for a key: a lock call, a place in the queue, a campaign's turn.
+    /// A request for a key: a lock call, a place in the queue, a campaign's turn.
     ///
     /// Fresh from one counter of the session, never used again. A lock that is granted names the ticket it was
     /// granted to, and only a ticket that is still pending may take it up ([R7](crate::store#rules-of-safety)). A session

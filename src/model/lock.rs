@@ -122,7 +122,7 @@ impl Candidate {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Holding {
-    /// Whose, as granted; the value as it was last set.
+    /// Holder, as granted; the value as it was last set.
     pub by: Candidate,
     /// The number of the last change of the value, 0 if it is as granted: a late one changes nothing.
     pub value_set: u64,
@@ -193,7 +193,7 @@ pub enum Ended {
     Released,
     /// Gave it to somebody who waited.
     HandedOver,
-    /// Its session died.
+    /// Ended by the death of its session.
     Died,
     /// A later ticket of its own session took over, after an earlier one was given up unheard.
     Superseded,
@@ -218,7 +218,7 @@ impl Ended {
 /// Most past holders a record remembers.
 pub const PAST_HOLDERS: usize = 5;
 
-/// One who held a lock: for whoever asks who had it at 03:12.
+/// A past holding of a lock, for the question who had it at 03:12.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Past {
@@ -239,7 +239,7 @@ pub struct Past {
 }
 
 impl Past {
-    /// One who held a lock from then until then, and says nothing else.
+    /// A holding between these times, with no other details.
     #[must_use]
     pub const fn new(holder: Holder, term: Term, from: StoreTime, to: StoreTime, how: Ended) -> Self {
         Self { holder, who: None, term, from, to, how, note: None }
@@ -256,9 +256,9 @@ pub struct LockRecord {
     pub term: Term,
     /// Present holder. Its session may be dead; the record alone does not tell.
     pub holding: Option<Holding>,
-    /// Nobody holds it, and nobody may take it yet.
+    /// Closing of the key: without a holder, and not to be taken yet.
     pub closed: Option<Closed>,
-    /// Somebody waits for it, or did: whoever releases it reads the line first. It decides nothing.
+    /// True if it has or had waiters: a release reads the line first. It decides nothing.
     pub wanted: bool,
     /// The last holders, latest first, at most [`PAST_HOLDERS`].
     pub past: Vec<Past>,

@@ -21,7 +21,7 @@ pub enum Loss {
         #[serde(rename = "not_running_for_ms", serialize_with = "crate::model::serial::ms")]
         not_running_for: Duration,
     },
-    /// Somebody asked for the lock, or took it away by force.
+    /// The lock was asked for, or taken away by force.
     Revoked {
         /// Name of whoever asked.
         by: Holder,
@@ -54,7 +54,7 @@ impl Loss {
     /// The words for those that the program did not want.
     pub(crate) const UNWANTED: &[&str] = &["expired", "revoked", "declared_dead", "vanished", "probe"];
 
-    /// One word for it, as logs and metrics name it.
+    /// Returns its name in a word, as in logs and metrics.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {

@@ -8,6 +8,7 @@ mod ids;
 mod lock;
 mod loss;
 mod names;
+mod retention;
 mod run;
 pub(crate) mod serial;
 mod session;
@@ -20,6 +21,7 @@ pub use lock::{
 pub(crate) use lock::{SCHEDULES, schedules};
 pub use loss::Loss;
 pub use names::{Holder, Key, LimitError, Namespace, Rules, ScheduleName, SpreadName, Value, Who, Why};
+pub use retention::Retention;
 pub use run::{
     Definition, Entry, Finish, Outcome, Pause, PauseBefore, RunId, RunNow, RunRecord, ScheduleId,
     ScheduleRecord, Skipped,

@@ -11,7 +11,7 @@ use super::{Holder, Namespace, Rules, ScheduleName, SessionId, StoreTime, Term, 
 pub struct ScheduleId {
     /// Namespace of the schedule.
     pub namespace: Namespace,
-    /// Its name.
+    /// Name of the schedule.
     pub name: ScheduleName,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for ScheduleId {
 pub enum Entry {
     /// A tick: an instant of the schedule.
     Tick,
-    /// An [`RunNow`]: somebody wanted it run now.
+    /// A [`RunNow`]: a run that was wanted at once.
     Order,
     /// Ticks that were not run, recorded in one entry. It excludes nothing.
     Skipped,
@@ -190,7 +190,7 @@ pub enum Outcome {
     TimedOut,
     /// The job was asked to stop, for the next tick was due.
     Displaced,
-    /// Its runner died, or was asked to stop too often, and nobody runs it again.
+    /// The runner died, or was asked to stop too often, and the run is not repeated.
     Abandoned,
     /// Was claimed, and returned before its job started: whoever has the schedule next may claim the
     /// same attempt.
@@ -248,7 +248,7 @@ pub struct ScheduleRecord {
 }
 
 impl ScheduleRecord {
-    /// One that nobody has said anything of.
+    /// A schedule of which nothing is recorded yet.
     #[must_use]
     pub const fn new(id: ScheduleId) -> Self {
         Self { id, definition: None, pause: None, pauses_before: Vec::new(), orders: Vec::new(), mark: None }
@@ -328,7 +328,7 @@ impl PauseBefore {
     }
 }
 
-/// Somebody wants a schedule run now, besides its ticks. Known by its instant: two of the same one are one.
+/// A request to run a schedule now, besides its ticks. Known by its instant: two of the same one are one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunNow {
     /// Time of the request, by the store's clock as the instance that wrote it knew it.

@@ -16,7 +16,7 @@ pub struct About {
     pub holder: Holder,
     /// The machine it runs on.
     pub host: String,
-    /// Its process there.
+    /// Process of the instance on that machine.
     pub pid: u32,
     /// The program and its version, as the program names itself.
     pub program: String,
@@ -140,7 +140,7 @@ pub struct Share {
     /// The most tasks it may get.
     #[serde(serialize_with = "super::serial::cap")]
     pub cap: u32,
-    /// Its part in proportion to the others'.
+    /// Part of the tasks, in proportion to the others' weights.
     pub weight: u32,
     /// Gives its tasks away and gets no new ones.
     pub draining: bool,
@@ -304,7 +304,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::seeded::config())]
+        #![proptest_config(crate::tests::seeded::config())]
 
         #[test]
         fn a_note_is_read_as_it_was_meant(

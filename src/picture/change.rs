@@ -1,4 +1,4 @@
-//! What changed: between two looks, or before the first one, as far as the records remember. Pure.
+//! Changes between two looks, or before the first one as far as the records remember. Pure.
 
 mod told;
 
@@ -33,14 +33,14 @@ pub struct Records {
 /// A change, by the time that the records give it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// When it was.
+    /// Time of the change.
     pub at: StoreTime,
-    /// What has changed.
+    /// Kind of the change, with its details.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What has changed.
+/// Kind of a change, with its details.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "the fields are those of the records")]
 #[non_exhaustive]
@@ -55,23 +55,23 @@ pub enum What {
         why: Option<Why>,
         after: Option<After>,
     },
-    /// Its holder gave it up.
+    /// A holder gave a key up.
     Released { lock: LockId, holder: Holder, term: Term, how: Ended, note: Option<Why> },
-    /// It was taken from its holder; how, if that is known.
+    /// A holder lost a key; how, if that is known.
     Lost { lock: LockId, holder: Holder, term: Term, how: Option<Ended>, note: Option<Why> },
     /// An instance has opened a session.
     InstanceStarted { session: SessionId, holder: Holder, host: String, pid: u32, program: String },
-    /// Its last beat, which was then, is older than its ttl.
+    /// An instance fell silent: its last beat, at that time, is older than its ttl.
     InstanceSilent { session: SessionId, holder: Holder },
-    /// It beats again.
+    /// An instance beats again.
     InstanceBack { session: SessionId, holder: Holder },
-    /// It has closed its session.
+    /// An instance has closed its session.
     InstanceClosed { session: SessionId, holder: Holder },
-    /// Somebody has declared it dead.
+    /// An instance was declared dead.
     InstanceDied { session: SessionId, holder: Holder, by: Holder, why: Why },
     /// An attempt at a run has begun.
     RunStarted { schedule: ScheduleName, instant: StoreTime, entry: Entry, holder: Holder, attempt: u32 },
-    /// It has ended.
+    /// An attempt at a run has ended.
     RunEnded {
         schedule: ScheduleName,
         instant: StoreTime,
@@ -85,20 +85,20 @@ pub enum What {
     NotRun { schedule: ScheduleName, from: StoreTime, instant: StoreTime, count: u64, why: Why },
     /// A schedule is held back.
     Paused { schedule: ScheduleName, by: Holder, why: Why },
-    /// It is held back no longer.
+    /// A schedule is held back no longer.
     Resumed { schedule: ScheduleName },
 }
 
-/// Whom a key belonged to before it was granted.
+/// Previous holder of a key that was granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct After {
     /// The last holder's name.
     pub holder: Holder,
-    /// How that ended.
+    /// End of its holding.
     pub how: Ended,
 }
 
-/// What a change comes to, for whoever looks for trouble.
+/// Severity of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sort {
@@ -106,16 +106,16 @@ pub enum Sort {
     Failure,
     /// A key was taken from its holder, or its holder died.
     Loss,
-    /// Another took it over from one that died, or from whom it was taken.
+    /// A key was granted after its last holder died or lost it by force.
     Takeover,
-    /// It went from one instance to another in order.
+    /// A key went from one instance to another in order.
     Move,
     /// Everything else.
     Other,
 }
 
 impl Change {
-    /// Returns what it comes to.
+    /// Returns its severity.
     #[must_use]
     pub fn sort(&self) -> Sort {
         match &self.what {

@@ -42,10 +42,10 @@ struct Shared {
     look: Look,
     turn: Duration,
     latest: watch::Sender<Option<Latest>>,
-    /// What somebody knows to have changed.
+    /// News that was reported here, to be read.
     noticed: Mutex<Vec<News>>,
     has_noticed: Notify,
-    /// Somebody has come.
+    /// Signal that a follower has come.
     joined: Notify,
     /// A task keeps it up, and is the only one that reads.
     is_kept: AtomicBool,
@@ -233,7 +233,7 @@ impl Shared {
         });
     }
 
-    /// Reads until nobody has looked for long. It begins anew: what was read long ago would be told as if it were so.
+    /// Reads until unfollowed for `LINGER`. Starts from an empty picture, so stale records are never shown as current.
     async fn read(shared: &Arc<Self>) {
         let mut reader = Reader::new(shared.look.clone());
         let (topics, listened) = watch::channel(reader.topics());

@@ -24,7 +24,7 @@ pub struct Group {
     pub keys: Vec<Key>,
 }
 
-/// What changes must have in common.
+/// Properties that the changes of one group have in common.
 #[derive(PartialEq, Eq)]
 struct Like<'a> {
     sort: Sort,

@@ -10,24 +10,24 @@ use crate::{
     spread::failing_members,
 };
 
-/// An instance, how it looks, and what it holds.
+/// An instance, its liveness, and the keys that it holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Instance {
-    /// Its session.
+    /// Record of its session.
     #[serde(flatten)]
     pub record: SessionRecord,
-    /// How it looks.
+    /// Liveness of the instance.
     pub life: Life,
     /// Nothing is to be expected of it any more.
     pub looks_dead: bool,
-    /// What it holds, of what was looked at.
+    /// Numbers of the keys it holds, among those that were read.
     pub held: Held,
     /// Spreads of which it gave up tasks that run well elsewhere.
     pub failing: Vec<SpreadName>,
 }
 
-/// Numbers of what a session holds.
+/// Numbers of keys that a session holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Held {
     /// Plain locks.
@@ -69,7 +69,7 @@ impl Instance {
         u64::try_from(age * 1000 / ttl).unwrap_or(u64::MAX)
     }
 
-    /// How it is, in a word.
+    /// Returns its state in a word.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self.life {
@@ -87,13 +87,13 @@ impl Instance {
         self.record.stalled_since.is_some()
     }
 
-    /// It gives away what it has in every spread that it takes part in.
+    /// Returns whether it is draining in every spread that it takes part in.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         all_of(&self.record.shares, |share| share.draining)
     }
 
-    /// It keeps what it has in every spread that it takes part in.
+    /// Returns whether it is paused in every spread that it takes part in.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         all_of(&self.record.shares, |share| share.paused)

@@ -1,4 +1,4 @@
-//! How a session looks to a person, who cannot watch it for a whole ttl.
+//! Apparent liveness of sessions, for a person, who cannot watch one for a whole ttl.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +9,26 @@ use crate::{
     store::SessionSeen,
 };
 
-/// How a session looks. A guess, for people: it entitles nobody to anything ([R1](crate::store#rules-of-safety)).
+/// Apparent liveness of a session, for people: it entitles nobody to anything ([R1](crate::store#rules-of-safety)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Life {
-    /// It beats.
+    /// Beats.
     Alive,
-    /// Its last beat is older than its ttl.
+    /// Silent for longer than its ttl.
     Silent,
-    /// It is declared dead.
+    /// Declared dead.
     Dead,
-    /// Its own instance has closed it, with nothing left running.
+    /// Closed by its own instance, with nothing left running.
     Closed,
     /// There is no record of it.
     Missing,
-    /// Its record cannot be used.
+    /// Unusable record.
     Unreadable,
 }
 
 impl Life {
-    /// Returns how a session looks whose record that is.
+    /// Returns the apparent liveness of the session of that record.
     #[must_use]
     pub fn of(record: &SessionRecord, now: StoreTime) -> Self {
         match &record.death {
@@ -99,7 +99,7 @@ impl Lives {
         self.0.values().filter_map(SessionSeen::record)
     }
 
-    /// How a session looks; one that was not asked for is missing.
+    /// Returns the apparent liveness of a session; missing if it was not asked for.
     #[must_use]
     pub fn life(&self, session: SessionId, now: StoreTime) -> Life {
         match self.0.get(&session) {

@@ -10,14 +10,14 @@ use crate::{
     store::{Line, LockSeen, Refusal},
 };
 
-/// A lock, and how its holder looks.
+/// A lock, and the liveness of its holder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Lock {
-    /// Its record.
+    /// Record of the lock.
     #[serde(flatten)]
     pub record: LockRecord,
-    /// How its holder looks; nothing if nobody holds it.
+    /// Liveness of its holder; none if it has no holder.
     pub life: Option<Life>,
     /// Nothing is to be expected of its holder any more.
     pub looks_dead: bool,
@@ -36,7 +36,7 @@ impl Lock {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct KeyLook {
-    /// Its name.
+    /// Name of the key.
     pub id: LockId,
     /// Nothing if it was never held.
     pub record: Option<LockRecord>,
@@ -44,16 +44,16 @@ pub struct KeyLook {
     pub refusal: Option<Refusal>,
     /// The session of its holder.
     pub session: Option<SessionRecord>,
-    /// How its holder looks.
+    /// Liveness of its holder.
     pub life: Option<Life>,
     /// Nothing is to be expected of its holder any more.
     pub looks_dead: bool,
     /// For how long nobody may take it yet.
     #[serde(rename = "closed_left_ms", serialize_with = "crate::model::serial::ms_if_any")]
     pub closed_left: Option<Duration>,
-    /// Those who wait for it.
+    /// Waiters in its line.
     pub waiters: Vec<Waiter>,
-    /// Nobody waits behind these.
+    /// True if no waiter is behind these.
     pub whole: bool,
     /// When it was looked at.
     pub now: StoreTime,

@@ -1,4 +1,4 @@
-//! What is read, and when. Every step is a command or two, whatever the store holds.
+//! Reads for a picture, and their order. Every step is a command or two, whatever the store holds.
 //!
 //! ```text
 //!  first turn  sessions ─▶ schedules, spreads, locks: a page each ─▶ latest grants ─▶ ledgers of a page of schedules
@@ -16,6 +16,7 @@ use super::{Look, Picture, Source, look::holder};
 use crate::{
     StoreError,
     clock::Moment,
+    error::chain,
     model::{Kind, LockId, LockRecord, ScheduleId, ScheduleName, SessionId},
     store::{Cursor, Hint, LockSeen, News, Page, Refusal, ScheduleSeen, SessionSeen, Topic},
 };
@@ -60,7 +61,7 @@ pub(super) struct Reader {
     has_walked: bool,
     /// Schedules by the time since they were read: the first one waits longest.
     waiting: VecDeque<ScheduleName>,
-    /// What hints say to read.
+    /// Records that hints name, to be read.
     wanted: Wanted,
     turn: u64,
 }
@@ -72,10 +73,10 @@ struct Round<K> {
     found: Found<K>,
 }
 
-/// What a round has found so far.
+/// Items that a round has found so far.
 #[derive(Debug)]
 struct Found<K> {
-    /// Those that the picture has; others were beyond its bounds.
+    /// Items that the picture has; others were beyond its bounds.
     kept: BTreeSet<K>,
     count: usize,
     refused: Vec<(String, Refusal)>,
@@ -111,7 +112,7 @@ impl<K: Ord> Round<K> {
     }
 }
 
-/// What hints say to read.
+/// Records that hints name, to be read.
 #[derive(Debug, Default)]
 struct Wanted {
     /// The hints have a gap: what has changed may be anywhere.
@@ -145,7 +146,7 @@ impl Reader {
         }
     }
 
-    /// What was read so far.
+    /// Returns the picture as read so far.
     pub(super) fn picture(&self) -> Picture {
         self.picture.clone()
     }
@@ -157,7 +158,7 @@ impl Reader {
 
     /// A turn has ended so: what it could not read is old.
     pub(super) fn ended(&mut self, error: Option<&StoreError>) {
-        self.picture.trouble = error.map(|error| crate::elect::chain(error));
+        self.picture.trouble = error.map(|error| chain(error));
     }
 
     /// The topics that ring of what is in the picture.
@@ -281,14 +282,14 @@ impl Reader {
                 self.grants().await?;
             }
         }
-        // What is told is not told of the future.
+        // Never report a record as newer than now.
         self.picture.now = self.picture.now.max(self.look.now_beside([]));
         self.read_hinted().await?;
         self.picture.keep_in_bounds();
         Ok(true)
     }
 
-    /// What cannot be read stays wanted.
+    /// Reads wanted records; those of a failed read stay wanted.
     async fn read_hinted(&mut self) -> Result<(), StoreError> {
         let locks: Vec<_> = self.wanted.locks.iter().take(MANY).cloned().collect();
         self.read_locks(&locks).await?;

@@ -17,10 +17,10 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Schedule {
-    /// Its record, its last run, and its failures in a row.
+    /// Record of the schedule, its last run, and its failures in a row.
     #[serde(flatten)]
     pub status: ScheduleStatus,
-    /// Its expression in words; nothing if there is none, or one of a version that is not known here.
+    /// Expression in words; none if it has none, or one of a version that is not known here.
     pub in_words: Option<String>,
     /// The zone by whose clocks it goes.
     pub zone: Option<String>,
@@ -28,9 +28,9 @@ pub struct Schedule {
     pub paused: bool,
     /// The last run is on: it has no end yet, and its runner looks alive.
     pub running: bool,
-    /// Its next three ticks; none while it is paused.
+    /// Next three ticks; none while it is paused.
     pub next: Vec<StoreTime>,
-    /// Who has it.
+    /// Owner of the schedule.
     pub owner: Option<Owner>,
     /// First tick that is due, is not in the ledger, and that no run holds up.
     pub due: Option<StoreTime>,
@@ -45,42 +45,42 @@ pub struct Schedule {
 /// The end of a ledger, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ledger {
-    /// Its last entries, the last one first.
+    /// Last entries of the ledger, the last one first.
     pub runs: Vec<RunRecord>,
-    /// These are all there are.
+    /// True if the ledger has no other entries.
     #[serde(rename = "runs_whole")]
     pub is_all: bool,
-    /// When it was read: of what was due later it does not tell.
+    /// Time of the read: ticks that were due later are not in it.
     pub read_at: StoreTime,
 }
 
-/// Who has a schedule.
+/// Owner of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Owner {
-    /// Its name.
+    /// Name of the owner.
     pub holder: Holder,
-    /// Its session.
+    /// Session of the owner.
     pub session: SessionId,
-    /// The term under which it has it.
+    /// Term of its lock on the schedule.
     pub term: Term,
-    /// How it looks.
+    /// Liveness of the owner.
     pub life: Life,
     /// Nothing is to be expected of it any more.
     pub looks_dead: bool,
 }
 
-/// What there is to say of a schedule before all else.
+/// Main state of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Standing {
-    /// Nobody has run it, so nobody has defined it.
+    /// Never run, so not defined yet.
     Undefined,
-    /// Somebody holds it back.
+    /// Held back.
     Paused,
-    /// A tick is due for so long, and nobody runs it.
+    /// A tick has long been due, and is not run.
     Overdue {
-        /// Time for which it is due.
+        /// Time since it was due.
         #[serde(rename = "by_ms", serialize_with = "crate::model::serial::ms")]
         by: Duration,
     },
@@ -88,7 +88,7 @@ pub enum Standing {
     Due,
     /// A run is on.
     Running,
-    /// It waits for its next tick.
+    /// Waits for its next tick.
     Waiting,
 }
 
@@ -151,7 +151,7 @@ impl Schedule {
         self.running && on(&self.ledger.runs).is_some_and(|last| last.id == run.id)
     }
 
-    /// Returns what there is to say of it before all else. `ttl` is that of its fleet.
+    /// Returns its main state. `ttl` is that of its fleet.
     #[must_use]
     pub fn standing(&self, ttl: Duration) -> Standing {
         match self.overdue {

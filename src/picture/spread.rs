@@ -15,7 +15,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SpreadSummary {
-    /// Its name.
+    /// Name of the spread.
     pub spread: SpreadName,
     /// Members that are not declared dead.
     pub members: usize,
@@ -27,12 +27,12 @@ pub struct SpreadSummary {
     pub failing: usize,
     /// Tasks that were ever taken.
     pub tasks: usize,
-    /// Those that somebody has.
+    /// Tasks that have a holder.
     pub held: usize,
-    /// Those that rest after failures.
+    /// Tasks that rest after failures.
     #[serde(rename = "quarantined")]
     pub resting: usize,
-    /// Those that nobody has who is alive.
+    /// Tasks without a living holder.
     pub orphans: usize,
 }
 
@@ -40,24 +40,24 @@ pub struct SpreadSummary {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Spread {
-    /// Its name.
+    /// Name of the spread.
     pub spread: SpreadName,
     /// Members that are not declared dead.
     pub members: Vec<SpreadMember>,
     /// Tasks that were ever taken, by their keys.
     pub tasks: Vec<Task>,
-    /// Tasks that nobody has who is alive.
+    /// Tasks without a living holder.
     pub orphans: Vec<Key>,
 }
 
-/// A member of a spread, and how it looks.
+/// A member of a spread, and its liveness.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SpreadMember {
     /// The member.
     #[serde(flatten)]
     pub member: Member,
-    /// How it looks.
+    /// Liveness of the member.
     pub life: Life,
     /// Nothing is to be expected of it any more.
     pub looks_dead: bool,
@@ -67,22 +67,22 @@ pub struct SpreadMember {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Task {
-    /// Its key.
+    /// Key of the task.
     pub key: Key,
-    /// Its state.
+    /// State of the task.
     pub state: TaskState,
-    /// Its holder looks dead.
+    /// True if its holder looks dead.
     pub looks_dead: bool,
     /// Since when its holder has it.
     pub since: Option<StoreTime>,
-    /// Its last holder, and how that ended.
+    /// Last holder, and the end of its holding.
     pub last: Option<Past>,
     /// Why it is where it is, the most important sentence first.
     pub why: Vec<String>,
 }
 
 impl Task {
-    /// How it is, in a word.
+    /// Returns its state in a word.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         if self.looks_dead { "holder looks dead" } else { self.state.word() }

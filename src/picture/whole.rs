@@ -1,4 +1,4 @@
-//! What was read of a namespace so far, and what it comes to. No I/O.
+//! Records of a namespace that were read so far, and the views made of them. No I/O.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,7 @@ use crate::{
     store::{Line, Refusal},
 };
 
-/// Time before which nothing is told.
+/// Length of the history that is shown.
 const HOUR: Duration = Duration::from_secs(60 * 60);
 /// Most that is kept of each sort: beyond that, the oldest goes.
 const SESSIONS: usize = 2_000;
@@ -43,18 +43,18 @@ pub struct Picture {
     /// Shared with the pictures before, as far as nothing has changed.
     pub(super) locks: BTreeMap<LockId, Arc<LockRecord>>,
     pub(super) schedules: BTreeMap<ScheduleName, Arc<Schedule>>,
-    /// Those who wait for plain locks.
+    /// Waiters for plain locks.
     pub(super) lines: BTreeMap<LockId, Line>,
-    /// Those that are told, until where they were found says otherwise.
+    /// Records that could not be read, until their source was read again.
     refused: BTreeMap<Source, Vec<(String, Refusal)>>,
     pub(super) read: Read,
     pub(super) trouble: Option<String>,
     pub(super) deaf: Option<String>,
-    /// What has happened, once somebody has asked: every screen does.
+    /// Changes of the last hour, computed at the first use: every screen needs them.
     changes: OnceLock<Vec<Change>>,
 }
 
-/// Where a record was found that cannot be used.
+/// Source of a record that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Source {
     Sessions,
@@ -63,7 +63,7 @@ pub(super) enum Source {
     Schedule(ScheduleName),
 }
 
-/// What of the namespace was read whole at least once, and is kept.
+/// Parts of the namespace that were read whole at least once, and are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Read {
@@ -101,33 +101,33 @@ pub struct Overview {
     pub closed: usize,
     /// Spreads in numbers.
     pub spreads: Vec<SpreadSummary>,
-    /// Schedules that need somebody, the worst first.
+    /// Schedules that need attention, the worst first.
     pub troubled: Vec<Schedule>,
     /// Schedules, by their next ticks.
     pub upcoming: Vec<Schedule>,
-    /// Plain locks that somebody waits for.
+    /// Plain locks that have waiters.
     pub queues: Vec<Queue>,
     /// The last takeovers, losses, moves and failures, the last one first.
     pub changes: Vec<Group>,
     /// Records that cannot be used.
     pub refused: Vec<Refused>,
-    /// What was read whole.
+    /// Parts that were read whole.
     pub read: Read,
 }
 
-/// A lock, and those who wait for it.
+/// A lock, and its waiters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Queue {
     /// The lock.
     pub lock: Lock,
-    /// Those who wait, longest first.
+    /// Waiters, the longest wait first.
     pub line: Line,
 }
 
 /// A record that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Refused {
-    /// What it calls itself.
+    /// Name that the record gives itself.
     pub record: String,
     /// The reason.
     pub refusal: Refusal,
@@ -174,7 +174,7 @@ impl Picture {
         self.deaf.as_deref()
     }
 
-    /// What was read whole.
+    /// Returns the parts that were read whole.
     #[must_use]
     pub const fn read(&self) -> &Read {
         &self.read
@@ -293,7 +293,7 @@ impl Picture {
         instances
     }
 
-    /// One instance.
+    /// Returns an instance, if its session is known.
     #[must_use]
     pub fn instance(&self, session: SessionId) -> Option<Instance> {
         let record = self.sessions.get(&session)?;
@@ -378,7 +378,7 @@ impl Picture {
         self.locks_of(&Kind::Lock).into_iter().map(|record| Lock::of(record, &lives, self.now)).collect()
     }
 
-    /// Those who wait for plain locks.
+    /// Returns the queues of plain locks, but for empty ones.
     #[must_use]
     pub fn queues(&self) -> Vec<Queue> {
         let lives = self.lives();
@@ -420,14 +420,14 @@ impl Picture {
         Schedule::of(record, schedule.ledger.clone(), lock, lives, self.now)
     }
 
-    /// The longest ttl of those who beat; that of nobody is a minute.
+    /// Returns the longest ttl of the sessions that are not declared dead; a minute if there are none.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         let alive = self.sessions.values().filter(|session| session.is_alive());
         alive.map(|session| session.ttl).max().unwrap_or(Duration::from_secs(60))
     }
 
-    /// What has happened within the last hour, as far as records remember, the last one first.
+    /// Returns the changes of the last hour, as far as records remember, the last one first.
     #[must_use]
     pub fn changes(&self) -> &[Change] {
         self.changes.get_or_init(|| {
@@ -503,7 +503,7 @@ fn may_be_troubled(schedule: &Schedule, now: StoreTime) -> bool {
     schedule.paused || schedule.due.is_some() || schedule.status.failures > 0 || is_past
 }
 
-/// How much a schedule needs somebody: not at all is zero.
+/// Returns how much attention a schedule needs: zero is none.
 fn rank(schedule: &Schedule, ttl: Duration) -> u32 {
     match schedule.standing(ttl) {
         Standing::Overdue { .. } => 4,

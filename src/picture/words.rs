@@ -27,7 +27,7 @@ pub fn length(time: Duration) -> String {
     }
 }
 
-/// What a share says beyond the usual: `cap 5, draining`.
+/// Returns the unusual terms of a share: `cap 5, draining`.
 #[must_use]
 pub fn terms(share: &Share) -> String {
     let mut terms = Vec::new();
@@ -49,7 +49,7 @@ pub fn terms(share: &Share) -> String {
     terms.join(", ")
 }
 
-/// How an entry of a ledger ended, in words. `is_on` says that its runner is there.
+/// Returns how an entry of a ledger ended, in words. `is_on` is true if its runner is there.
 #[must_use]
 pub fn ended(run: &RunRecord, is_on: bool) -> &'static str {
     match &run.finish {

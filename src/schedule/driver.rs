@@ -36,7 +36,7 @@ mod unwritten;
 
 pub(super) use unwritten::Unwritten;
 
-/// One of so many ticks is followed by a purge, at most.
+/// Number of ticks of which one is followed by a purge, at most.
 const ROLL: usize = 10;
 
 /// Reason for a driver to stop, or to begin anew.

@@ -18,11 +18,10 @@ use tokio_util::sync::CancellationToken;
 use super::{metrics, runner::ScheduleRunner, spec::key_of};
 use crate::{
     Event, StoreError,
-    elect::{Engine, Work, chain},
-    logic::{
-        backoff::jittered,
-        tick::{Unowned, unowned},
-    },
+    backoff::jittered,
+    elect::{Engine, Work},
+    error::chain,
+    logic::tick::{Unowned, unowned},
     model::{
         Holder, Kind, LockId, SCHEDULES, ScheduleId, ScheduleName, ScheduleRecord, SessionId, SessionRecord,
         StoreTime,

@@ -1,4 +1,4 @@
-//! One attempt at a tick: its job, and what cancels it.
+//! An attempt at a tick: its job, and its cancellation.
 
 use std::{
     future::{Future, pending},

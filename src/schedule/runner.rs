@@ -20,8 +20,8 @@ use super::{
     subscriptions::Subscriptions,
 };
 use crate::{
+    backoff::{Backoff, jittered},
     elect::{Elect, Engine, Error, InboxReader, Lease},
-    logic::backoff::{Backoff, jittered},
     model::{Key, schedules},
     spread::{Spread, Start, Task},
     sync::locked,
@@ -32,11 +32,12 @@ const LOADING: usize = 32;
 /// Pause after a first read that failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Runners of this process, each with the engine of its instance.
-///
-/// A static, as an engine is of a layer below, which cannot name its runner: a slot there would be one for anything,
-/// and every use of it a cast. Instances of a process are few, and the next one to begin removes those that are gone.
-static RUNNERS: Mutex<Vec<(Weak<Engine>, Weak<ScheduleRunner>)>> = Mutex::new(Vec::new());
+/// State of an instance's schedules that outlives its runner.
+#[derive(Debug, Default)]
+struct ScheduleSlot {
+    runner: Mutex<Weak<ScheduleRunner>>,
+    unwritten: Arc<Unwritten>,
+}
 
 /// Runner of one instance's schedules. Each instance has one as long as it has a schedule.
 #[derive(Debug)]
@@ -75,14 +76,14 @@ impl ScheduleRunner {
     /// Returns the runner of this instance, and starts one if there is none.
     pub(super) fn of(elect: &Elect) -> Arc<Self> {
         let engine = elect.engine();
+        let slot: &ScheduleSlot = engine.schedules();
         let runner = {
-            let mut runners = locked(&RUNNERS);
-            if let Some(runner) = find(&runners, engine) {
+            let mut known = locked(&slot.runner);
+            if let Some(runner) = known.upgrade() {
                 return runner;
             }
-            let runner = Arc::new(Self::new(engine));
-            runners.retain(|(_, runner)| runner.strong_count() > 0);
-            runners.push((Arc::downgrade(engine), Arc::downgrade(&runner)));
+            let runner = Arc::new(Self::new(engine, slot.unwritten.clone()));
+            *known = Arc::downgrade(&runner);
             runner
         };
         let (weak, stop) = (|| Arc::downgrade(&runner), || runner.stop.clone());
@@ -93,17 +94,18 @@ impl ScheduleRunner {
     }
 
     /// Returns the runner of this instance, if it has schedules.
-    pub(super) fn known(engine: &Arc<Engine>) -> Option<Arc<Self>> {
-        find(&locked(&RUNNERS), engine)
+    pub(super) fn known(engine: &Engine) -> Option<Arc<Self>> {
+        let slot: &ScheduleSlot = engine.schedules();
+        locked(&slot.runner).upgrade()
     }
 
-    fn new(engine: &Engine) -> Self {
+    fn new(engine: &Engine, unwritten: Arc<Unwritten>) -> Self {
         let stop = CancellationToken::new();
         Self {
             registry: Mutex::default(),
             subscriptions: Arc::default(),
             loading: Semaphore::new(LOADING),
-            unwritten: Arc::default(),
+            unwritten,
             joined: JoinedSignal::new(false),
             added: Arc::default(),
             stopper: stop.clone().drop_guard(),
@@ -208,15 +210,6 @@ impl ScheduleRunner {
             )
         })
     }
-}
-
-fn find(
-    runners: &[(Weak<Engine>, Weak<ScheduleRunner>)],
-    engine: &Arc<Engine>,
-) -> Option<Arc<ScheduleRunner>> {
-    // A weak reference keeps the address of its engine from being used again.
-    let is_its = |known: &Weak<Engine>| known.as_ptr() == Arc::as_ptr(engine);
-    runners.iter().filter(|(known, _)| is_its(known)).find_map(|(_, runner)| runner.upgrade())
 }
 
 /// Takes part in the spread, once the runner before this one has left it.

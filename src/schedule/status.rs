@@ -26,7 +26,7 @@ pub struct ScheduleStatus {
     pub failures: u32,
 }
 
-/// What the rules of a schedule tell.
+/// Description, time zone and next ticks of a schedule, from its rules.
 pub(crate) struct Reading {
     pub(crate) in_words: String,
     pub(crate) zone: Option<String>,

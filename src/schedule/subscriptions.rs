@@ -11,7 +11,8 @@ use tokio::sync::watch;
 
 use super::spec::name_of;
 use crate::{
-    elect::{Engine, Work, chain},
+    elect::{Engine, Work},
+    error::chain,
     model::{Key, ScheduleId, ScheduleRecord},
     store::ScheduleSeen,
     sync::locked,

@@ -277,7 +277,7 @@ impl LargeFleet {
         settled
     }
 
-    /// Those who give, take or wait, by the plan that all have.
+    /// Returns the members that give, take or wait, by the plan that all have.
     fn named(&self) -> BTreeSet<SessionId> {
         let Some(any) = self.members.keys().next() else { return BTreeSet::new() };
         let successors = self.resolve_for(*any).successors;

@@ -10,14 +10,15 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    elect::{Engine, chain},
+    elect::Engine,
+    error::chain,
     logic::view::PeerSeen,
     model::{Key, SessionId, SessionRecord, StoreTime},
     store::{Held, LockSeen, SessionSeen},
     words,
 };
 
-/// One pass over the state, by the clocks as they stood when it began.
+/// A pass over the state, by the clocks as they stood when it began.
 struct Absorption<'a> {
     engine: &'a Arc<Engine>,
     state: &'a mut ActorState,

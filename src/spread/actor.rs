@@ -11,13 +11,10 @@ use super::{
     worker::{JobRules, Report, Start},
 };
 use crate::{
+    backoff::{Backoff, jittered},
     clock::Moment,
     elect::{AcquireOutcome, Elect, Engine, Inbox, SpreadNews, Wants},
-    logic::{
-        backoff::{Backoff, jittered},
-        digest,
-        view::TaskPlace,
-    },
+    logic::{digest, view::TaskPlace},
     model::Key,
 };
 

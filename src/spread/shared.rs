@@ -24,7 +24,7 @@ use crate::{
     sync::locked,
 };
 
-/// One spread of this instance.
+/// A spread of this instance.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) spread: SpreadName,

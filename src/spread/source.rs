@@ -14,9 +14,9 @@ use futures::{FutureExt, Stream, StreamExt, future::BoxFuture};
 
 use super::shared::Shared;
 use crate::{
+    backoff::{Backoff, jittered},
     clock::Moment,
     elect::{Elect, Engine, panic_message},
-    logic::backoff::{Backoff, jittered},
     model::{Key, LimitError},
     sync::locked,
     words,

@@ -62,7 +62,7 @@ pub enum TaskState {
     },
     /// On its way to an instance.
     Moving {
-        /// Its holder, if that one is closed for a restart: it waits for the next instance of that name.
+        /// Holder of the task, if it is closed for a restart: the task waits for the next instance of that name.
         from: Option<Holder>,
         /// Holder that is to take it, if that is known.
         to: Option<Holder>,

@@ -24,10 +24,10 @@ use super::{
 };
 use crate::{
     Event,
+    backoff::Backoff,
     clock::Moment,
     elect::{Engine, Hold, JobEnd, Lease, Note, RunPermit, Work, job},
     logic::{
-        backoff::Backoff,
         failing::{self, Longest, Row},
         key::{Handback, LINE_READ},
     },
@@ -88,13 +88,13 @@ pub(super) enum WorkerCommand {
 pub enum Phase {
     /// Running.
     Running,
-    /// Its job has returned, and is run again after a while.
+    /// The job has returned, and is run again after a while.
     Idle,
-    /// Its job has failed, and is to be tried again.
+    /// The job has failed, and is to be tried again.
     Failing {
         /// Failures in a row.
         times: u32,
-        /// After so many it is given up.
+        /// Number of failures after which it is given up.
         of: u32,
         /// Last error.
         error: String,

@@ -34,7 +34,7 @@ impl fmt::Display for HeldBack {
     }
 }
 
-/// Whether this instance takes part yet.
+/// Pause of an instance before it takes part.
 #[derive(Debug)]
 pub(super) struct Youth {
     /// Number of processes of its name that died, one after the other.

@@ -49,8 +49,8 @@ pub enum Reach {
 pub enum Refusal {
     /// The record has no layout version: something else wrote it.
     Foreign,
-    /// Its layout version is not known to this program: a newer one wrote it. A lock counts as
-    /// held, a session as alive.
+    /// The layout version is not known to this program: a newer one wrote the record. A lock counts as held, a session
+    /// as alive.
     Layout {
         /// The version it has.
         found: String,
@@ -91,7 +91,7 @@ impl fmt::Display for Refusal {
 /// A session as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionSeen {
-    /// Nobody has declared it dead.
+    /// The session has not been declared dead.
     Alive(SessionRecord),
     /// The session is dead, for ever.
     Dead(SessionRecord),
@@ -135,9 +135,9 @@ impl SessionSeen {
 pub enum TakeAnswer {
     /// The caller's ticket holds it, now or since an earlier answer that was lost.
     Taken(LockRecord),
-    /// Somebody else does, or a later ticket of the caller's session.
+    /// Another session holds it, or a later ticket of the caller's session does.
     Held(LockRecord),
-    /// Nobody does, and nobody may yet.
+    /// No session holds it, and none may yet.
     Closed(LockRecord),
     /// The record cannot be used. It counts as held.
     Refused(Refusal),
@@ -181,11 +181,11 @@ pub enum ReleaseAnswer {
 /// A lock as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockSeen {
-    /// Its record.
+    /// The lock's record.
     Found(LockRecord),
     /// There is no record: nobody ever took the lock, or it was purged.
     Absent,
-    /// Its record cannot be read. It counts as held.
+    /// The record cannot be read. The lock counts as held.
     Refused(Refusal),
 }
 
@@ -229,7 +229,7 @@ pub enum ClaimAnswer {
     Yours(RunRecord),
     /// Another attempt is.
     Others(RunRecord),
-    /// Nobody claimed that tick. Only a finish is answered so.
+    /// No attempt claimed that tick. Only a finish is answered so.
     Absent,
     /// The record cannot be used. The tick counts as claimed.
     Refused(Refusal),
@@ -244,11 +244,11 @@ impl ClaimAnswer {
 /// A schedule as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScheduleSeen {
-    /// Its record.
+    /// The schedule's record.
     Found(ScheduleRecord),
     /// There is no record.
     Absent,
-    /// Its record cannot be used.
+    /// The record cannot be used.
     Refused(Refusal),
 }
 
@@ -418,6 +418,6 @@ pub enum Hint {
         /// True if somebody has to change something first: a right, a password.
         lasting: bool,
     },
-    /// They can be sent again.
+    /// Hints of this store's own changes can be sent again.
     SentAgain,
 }

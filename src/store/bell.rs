@@ -7,13 +7,13 @@ use tokio::sync::watch;
 use super::{Release, ReleaseTo};
 use crate::model::{Death, LockId, Namespace, ScheduleId, SessionId, SessionRecord, SpreadName, schedules};
 
-/// Those who are told of a change.
+/// The listeners that are notified of a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Topic {
-    /// One session: of locks that it waits for, and of what operators ask of it.
+    /// A session: of locks that it waits for, and of what operators ask of it.
     Session(SessionId),
-    /// Those who take part in a spread: of its tasks, their lines, and its members. Schedules are tasks of a
-    /// spread of their own.
+    /// The members of a spread: of its tasks, their lines, and its members. Schedules are tasks of a spread of their
+    /// own.
     Spread(Namespace, SpreadName),
 }
 
@@ -30,7 +30,7 @@ pub enum News {
     Handed(LockId),
     /// A lock was taken from its holder by an operator, or its record was deleted.
     Revoked(LockId),
-    /// Somebody began to wait for a lock.
+    /// A session began to wait for a lock.
     Line(LockId),
     /// A session opened, changed what it takes part in, or died.
     Member(SessionId),
@@ -43,7 +43,7 @@ pub enum News {
 /// News for those whom it concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bell {
-    /// Those who are told; all who listen, if nobody is named.
+    /// The listeners that are notified; all of them if it is `None`.
     pub(crate) to: Option<Topic>,
     pub(crate) news: News,
 }
@@ -76,7 +76,7 @@ impl Bell {
         Self::of_lock(lock, News::Lock)
     }
 
-    /// Somebody waits for a lock.
+    /// A session waits for a lock.
     pub(crate) fn line(lock: &LockId) -> Option<Self> {
         Self::of_lock(lock, News::Line)
     }

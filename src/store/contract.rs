@@ -6,12 +6,12 @@ use futures::{future::BoxFuture, stream::BoxStream};
 
 use super::{
     BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held, Hint,
-    Instruction, Line, LockSeen, Open, Page, Presence, Purged, Release, ReleaseAnswer, Retention, Revocation,
+    Instruction, Line, LockSeen, Open, Page, Presence, Purged, Release, ReleaseAnswer, Revocation,
     RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Take, TakeAnswer, Topics, Wait,
 };
 use crate::{
     error::StoreError,
-    model::{Kind, LockId, Namespace, ScheduleId, ScheduleRecord, SessionId, Ticket},
+    model::{Kind, LockId, Namespace, Retention, ScheduleId, ScheduleRecord, SessionId, Ticket},
 };
 
 /// The future of an operation of a store.

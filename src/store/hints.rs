@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 
 use super::{Bell, Hint, Topic, Topics};
 
-/// What a broadcast carries to those who listen.
+/// An item that a broadcast carries to its listeners.
 pub(crate) trait Told: Clone + Send + 'static {
     /// The hint for those who listen to these topics, if it concerns them.
     fn hint(self, topics: &BTreeSet<Topic>) -> Option<Hint>;

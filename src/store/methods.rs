@@ -209,7 +209,7 @@ macro_rules! store_methods {
         $($each)+! {
             $($with)* purge(
                 namespace: $crate::model::Namespace,
-                retention: $crate::store::Retention,
+                retention: $crate::model::Retention,
                 after: Option<$crate::store::Cursor>
             ) -> $crate::store::Purged
         }

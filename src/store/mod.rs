@@ -59,6 +59,6 @@ pub use memory::Kept;
 pub use memory::MemoryStore;
 pub use ops::{
     BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE,
-    MAX_REQUESTS, Open, Release, ReleaseTo, Retention, Revocation, SetValue, TERM_KEPT, Take, Wait,
+    MAX_REQUESTS, Open, Release, ReleaseTo, Revocation, SetValue, TERM_KEPT, Take, Wait,
 };
 pub use presence::Presence;

@@ -91,9 +91,9 @@ pub enum Evidence {
         /// The ttl in the lock record.
         ttl: Duration,
     },
-    /// What the session and its jobs kept as long as they lived, its [presence](super::Store::presence), is gone: the
+    /// The session's [presence](super::Store::presence), which it and its jobs kept as long as they lived, is gone: the
     /// store proves that by itself. Has no effect without that proof, so none on a session that was opened without a
-    /// presence, and none in a store that gives no such thing.
+    /// presence, and none in a store that gives none.
     Gone,
     /// An operator says so.
     Operator,
@@ -132,7 +132,7 @@ pub enum ReleaseTo {
     FreeUnlessWanted,
     /// Anybody may take it; these wait for it, and are told.
     FreeFor(Vec<SessionId>),
-    /// Nobody may take it for a while (lock-at-least-for).
+    /// No session may take it for a while (lock-at-least-for).
     ClosedFor(Duration),
     /// The first in line holds it, by the same write.
     HandTo(Box<Candidate>),
@@ -260,21 +260,4 @@ pub struct FinishRun {
     pub error: Option<Why>,
     /// True if no attempt follows.
     pub last: bool,
-}
-
-/// The time that unused records are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retention {
-    /// Locks that nobody holds; and for how long a lock of the dead is kept for whoever takes it over.
-    /// Default 7 days.
-    pub locks: Duration,
-    /// Sessions that are dead. Default 24 hours.
-    pub sessions: Duration,
-}
-
-impl Default for Retention {
-    fn default() -> Self {
-        let day = Duration::from_secs(24 * 60 * 60);
-        Self { locks: 7 * day, sessions: day }
-    }
 }

@@ -1,4 +1,4 @@
-//! What an instance keeps for its session, so that its store can prove the session's death.
+//! The presence that an instance keeps for its session, so that its store can prove the session's death.
 
 #[cfg(unix)]
 use std::os::fd::{AsFd, BorrowedFd};

@@ -12,7 +12,7 @@ use crate::model::{Kind, Pause, ScheduleId, SessionId};
 /// The bells of a write, by its answer; without one if its outcome is unknown. `None` if it rings none.
 pub(crate) type Ringing<A> = Option<Box<dyn FnOnce(Option<&A>) -> Vec<Bell> + Send>>;
 
-/// These bells, unless the answer says that there is no change.
+/// Returns these bells, unless the answer says that there is no change.
 fn rung<A>(bells: Vec<Bell>, is_change: impl FnOnce(&A) -> bool + Send + 'static) -> Ringing<A> {
     if bells.is_empty() {
         return None;

@@ -17,7 +17,7 @@ pub(super) enum TakeVerdict {
         /// The way its holder ends, if it had one.
         ended: Option<Ended>,
     },
-    /// Its holder is dead, and asked for the key to be closed for so long after that.
+    /// The holder is dead, and asked for the key to be closed for this duration after its death.
     Delay(Duration),
 }
 

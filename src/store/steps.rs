@@ -19,7 +19,7 @@ pub(super) use rows::{Change, Listed, Row, Rows};
 use super::{Bell, Cursor, Page};
 use crate::model::{Candidate, MAX_NUMBER, SessionRecord, Share, StoreTime};
 
-/// One step, or several that share an instant: all of it is done, or nothing.
+/// A step, or several that share an instant: all of it is done, or nothing.
 #[derive(Debug)]
 pub(super) struct Step<'a, R> {
     rows: &'a mut R,

@@ -17,14 +17,14 @@ pub use slow::Slow;
 use crate::{
     error::{Applied, StoreError},
     model::{
-        Kind, LockId, LockRecord, Namespace, RunRecord, ScheduleId, ScheduleRecord, SessionId, SessionRecord,
-        Ticket,
+        Kind, LockId, LockRecord, Namespace, Retention, RunRecord, ScheduleId, ScheduleRecord, SessionId,
+        SessionRecord, Ticket,
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
-        Hint, Instruction, Line, LockSeen, Open, Page, Presence, Purged, Release, ReleaseAnswer, Retention,
-        Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Store, Take,
-        TakeAnswer, Topics, Wait,
+        Hint, Instruction, Line, LockSeen, Open, Page, Presence, Purged, Release, ReleaseAnswer, Revocation,
+        RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Store, Take, TakeAnswer,
+        Topics, Wait,
     },
 };
 

@@ -32,7 +32,7 @@ pub fn flush() {
     numbers::flush();
 }
 
-/// What a number counts.
+/// Unit of a number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Unit {
     Seconds,

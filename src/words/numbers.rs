@@ -31,7 +31,7 @@ enum Sum {
     Gauge(f64),
 }
 
-/// What the recorder is to be told.
+/// A change that the recorder is to receive.
 enum Change {
     Sum(Key, Sum),
     Value(Key, f64),
@@ -48,16 +48,16 @@ enum Kind {
 struct Sums {
     /// All of them, since the process began.
     all: HashMap<Key, Sum>,
-    /// Those that the recorder does not have as they are now.
+    /// Keys whose sums the recorder does not have as they are now.
     changed: BTreeSet<Key>,
-    /// Those at which it panicked: it gets them with the next change.
+    /// Keys at which the recorder panicked: it gets them with the next change.
     refused: BTreeSet<Key>,
     values: Vec<(Key, f64)>,
     help: Vec<(Kind, &'static str, Unit, &'static str)>,
     pace: Pace,
     has_thread: bool,
     is_idle: bool,
-    /// Somebody waits until the recorder has all of it.
+    /// True if a caller waits until the recorder has all of it.
     is_awaited: bool,
 }
 

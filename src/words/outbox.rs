@@ -39,7 +39,7 @@ struct Outbox {
     pace: Pace,
     has_thread: bool,
     is_idle: bool,
-    /// Somebody waits for the lines so far.
+    /// True if a caller waits for the lines so far.
     is_awaited: bool,
 }
 

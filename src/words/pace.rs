@@ -1,27 +1,27 @@
-//! Whether code of others takes what it is given.
+//! Health of the log and the recorder, which are code of others.
 
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment, SystemClock};
 
-/// A call that has not returned for so long is stuck.
+/// Time after which a call that has not returned is stuck.
 const STUCK: Duration = Duration::from_secs(5);
 
-/// How the log, or the recorder, took what it was given last.
+/// Course of the last calls of the log, or of the recorder.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// When it got what it has not returned from.
+    /// Start of the call that has not returned.
     under_way: Option<Moment>,
     /// Times in a row that it panicked.
     panics: u64,
 }
 
-/// What is wrong with the log, or the recorder.
+/// Problem with the log, or with the recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Voice {
-    /// It has not returned for so long.
+    /// The last call has not returned for this duration.
     Stuck(Duration),
-    /// It panicked at whatever it got last.
+    /// The last call panicked.
     Panics,
 }
 

@@ -163,7 +163,7 @@ async fn a_lock_that_is_handed_to_one_who_has_just_given_up_is_passed_on_at_once
 #[derive(Clone, Debug, Default)]
 struct Asked(Arc<Mutex<Vec<String>>>);
 
-/// One of them.
+/// Name of one of the two instances, and the operations of both.
 #[derive(Debug)]
 struct Asks(&'static str, Asked);
 
@@ -188,7 +188,7 @@ struct Scene {
     guard: Guard,
     waiting: JoinHandle<Guard>,
     asked: Asked,
-    /// Those who live on.
+    /// Instances that live on.
     _engines: Vec<Elect>,
 }
 
@@ -268,7 +268,7 @@ async fn a_released_lock_comes_to_the_first_who_lives_at_once_however_many_died_
     }
 }
 
-/// It was seen to beat, and may have begun: the others wait for its death.
+/// The successor was seen to beat, and may have begun: the others wait for its death.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_handed_to_one_that_has_just_died_comes_to_the_next_within_a_ttl_and_a_poll() {
     let config = World::config("any");

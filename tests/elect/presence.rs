@@ -1,4 +1,4 @@
-//! What is kept for a session as long as it, or a job under it, lives.
+//! The presence that is kept for a session as long as it, or a job under it, lives.
 
 use std::{
     collections::BTreeMap,
@@ -213,7 +213,7 @@ async fn a_store_that_cannot_give_it_is_told_of_once_and_the_session_is_opened_w
     let first = session(&elect);
     let second = next_session(&elect, &faulty).await;
     assert_eq!(*watching.opened.lock().unwrap(), [(first, false), (second, false)]);
-    let told = log.with(&["WARN", "gave no presence"]);
+    let told = log.with(&["WARN", "no crash detection"]);
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("no space left") && told[0].contains("namespace=test"), "{told:?}");
     assert!(matches!(events.next().await, Some(Event::SessionLost { .. } | Event::SessionOpened { .. })));

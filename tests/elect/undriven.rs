@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::wait::{until_blocking, within};
 
 const MS: Duration = Duration::from_millis(1);
-/// Nobody declares anybody dead while a test runs.
+/// A ttl under which no session is declared dead while a test runs.
 const LONG: Duration = Duration::from_secs(600);
 
 /// With a long ttl nobody declares the instance dead: a key is free only if it was given back. A short one is for locks

@@ -26,7 +26,7 @@ const TIMING: Timing = Timing::Millis { election_timeout: 6000, heartbeat: 1000 
 /// is for beats that are sent again, and for a machine that stands still.
 const LEAST: Duration = Duration::from_secs(8);
 
-/// One instance that leads its part of the keys and stands for all the others.
+/// An instance that leads its part of the keys and stands for all the others.
 struct Instance {
     elect: Elect,
     events: EventStream,

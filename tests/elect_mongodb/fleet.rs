@@ -24,7 +24,7 @@ use crate::{
     support::mongod::{Deployment, Options, Shape, Timing},
 };
 
-/// It is the limit of a call to a store, too.
+/// `LIMIT` bounds a call to a store, too.
 pub(crate) use crate::support::{
     rounds::rounds,
     wait::{LIMIT, until, within},
@@ -146,7 +146,7 @@ pub(crate) async fn asked<T>(mut ask: impl AsyncFnMut() -> Result<T, Error>) -> 
     until("the store answers the instance", look).await
 }
 
-/// What the store says of a lease.
+/// Returns whether the store confirms a lease.
 pub(crate) async fn holds(lease: &Lease) -> bool {
     asked(async || lease.check().await).await
 }

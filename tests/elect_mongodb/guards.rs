@@ -29,7 +29,7 @@ async fn assert_given_back(store: &MongoStore, key: &str, by: SessionId) {
     }
 }
 
-/// Somebody who waits for a key.
+/// Starts a waiter for a key.
 async fn stands(elect: &Elect, key: &'static str) -> JoinHandle<Guard> {
     let waiter = tokio::spawn({
         let elect = elect.clone();

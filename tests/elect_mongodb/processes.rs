@@ -73,8 +73,8 @@ async fn lane(number: u32) -> Vec<Duration> {
     took
 }
 
-/// How soon: `jobs::a_dead_holder_is_replaced…` and `sooner::…` of `tests/elect/`, in paused time.
-/// `TENURE_ROUNDS` makes them more.
+/// Speed is judged by `jobs::a_dead_holder_is_replaced…` and `sooner::…` of `tests/elect/`, in paused time.
+/// `TENURE_ROUNDS` multiplies the takeovers.
 #[tokio::test]
 async fn a_standby_takes_over_from_a_killed_process_when_its_ttl_is_over() {
     let mut took: Vec<Duration> = join_all((0..LANES).map(lane)).await.concat();

@@ -42,7 +42,7 @@ async fn ask(store: &MongoStore, elect: &Elect, key: &str) -> (Campaign, Lease) 
     (campaign, lease)
 }
 
-/// It was told, gives the lock back, stands aside, and takes the request off its record.
+/// Checks that it received the request, gives the lock back, stands aside, and takes the request off its record.
 async fn heeds(store: &MongoStore, elect: &Elect, (campaign, lease): (Campaign, Lease)) {
     assert_eq!(lease.loss(), Some(revoked()));
     free(store, lease.key().as_str()).await;
@@ -80,7 +80,7 @@ async fn a_revoke_reaches_a_holder_that_waits_for_another_lock_at_once() {
     assert!(!waits.is_leading());
 }
 
-/// That it is the next beat is judged in paused time, by `campaigns::who_was_revoked…` of `tests/elect/`.
+/// Delivery by the next beat is judged in paused time, by `campaigns::who_was_revoked…` of `tests/elect/`.
 #[tokio::test]
 async fn a_revoke_reaches_a_holder_that_listens_to_nothing_with_a_beat() {
     let place = Place::on(replica_set().await.uri()).await;

@@ -32,7 +32,7 @@ const NAME: &str = "report";
 const MINUTE: Duration = Duration::from_secs(60);
 /// Lateness of a tick that nobody had to make up for, on a busy machine.
 const CAUGHT_UP: Duration = Duration::from_secs(3);
-/// Nobody looks for what nobody tells of.
+/// A poll interval too long to help: instances look when they get a hint.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
 
 /// The machine's clocks, but what it says the time of day is: nobody should ask.
@@ -56,7 +56,7 @@ fn wall() -> StoreTime {
     SystemClock::new().wall()
 }
 
-/// One run, as its job saw it.
+/// A run, as its job saw it.
 #[derive(Clone, Debug)]
 struct Run {
     instant: StoreTime,
@@ -143,7 +143,7 @@ impl Member {
         Self::over(place.store().await, number, registry, quick).await
     }
 
-    /// Its wall clock is up to five minutes off.
+    /// Starts a member whose wall clock is up to five minutes off.
     async fn over(
         store: MongoStore,
         number: usize,
@@ -214,8 +214,8 @@ fn every_second(from: StoreTime, to: StoreTime) -> Vec<StoreTime> {
     (from.as_millis()..=to.as_millis()).step_by(1000).map(StoreTime::from_millis).collect()
 }
 
-/// How late ticks are: `fleet::twenty_instances…` of the simulator's schedules, in paused time. `TENURE_ROUNDS`
-/// lets more owners die.
+/// Lateness is judged by `fleet::twenty_instances…` of the simulator's schedules, in paused time. `TENURE_ROUNDS` lets
+/// more owners die.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn instances_with_wrong_clocks_and_dying_owners_run_each_tick_once() {
     const FLEET: usize = 6;

@@ -30,7 +30,7 @@ fn count_panics() {
     }));
 }
 
-/// One program, from its start to its end.
+/// Runs a program, from its start to its end.
 ///
 /// Others of its tasks use the store until the runtime ends under them.
 fn program(uri: &str, database: &str) {

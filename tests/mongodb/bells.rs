@@ -55,7 +55,7 @@ impl Ear {
         Self { topics, hints: store.hints(listens) }
     }
 
-    /// One that has been told that what it listens to is open on the server.
+    /// Returns an ear whose topic is known to be open on the server.
     async fn open(store: &MongoStore, topic: &Topic) -> Self {
         let mut ear = Self::new(store, [topic.clone()]);
         ear.resync().await;
@@ -441,7 +441,7 @@ async fn bells_need_no_replica_set() {
     assert_eq!(place.store.locks(vec![lock], LIMIT).await.unwrap(), [LockSeen::Absent]);
 }
 
-/// Whoever has no connections for as many tails hears of the topics in some of the collections.
+/// A store that has no connections for as many tails follows the topics in some of the collections.
 #[tokio::test]
 async fn with_few_connections_a_topic_that_cannot_be_heard_of_is_followed_by_a_resync_all_the_same() {
     let uri = format!("{}&maxPoolSize=4", shared_single().await.uri());
@@ -455,7 +455,7 @@ async fn with_few_connections_a_topic_that_cannot_be_heard_of_is_followed_by_a_r
     ear.hears_again(&place.store, &other).await;
 }
 
-/// What the server says while it is busy with something else, or stands down, once.
+/// Errors that the server gives once, while it is busy with something else, or stands down.
 #[tokio::test]
 async fn an_error_that_passes_while_a_store_is_connected_makes_it_neither_deaf_nor_mute() {
     let deployment = Deployment::start(Shape::Single, Options::default()).await;
@@ -556,7 +556,7 @@ async fn a_store_that_creates_nothing_uses_the_bells_that_are_there() {
 
 // ----- ringing
 
-/// One that has begun to ring has rung when it is closed.
+/// A store that has begun to ring has rung when it is closed.
 #[tokio::test]
 async fn closing_waits_for_bells() {
     let deployment = Deployment::start(Shape::Single, Options::default()).await;
@@ -589,7 +589,7 @@ async fn closing_waits_for_bells() {
     .await;
 }
 
-/// Who rings while a bell is under way is in the next one, with all others.
+/// News that comes while a bell is under way is in the next one, all together.
 #[tokio::test]
 async fn bells_that_come_together_leave_together() {
     let deployment = Deployment::start(Shape::Single, Options::default()).await;
@@ -701,7 +701,7 @@ async fn a_write_that_was_refused_is_not_told_of() {
     assert_eq!(ear.news().await, asked(1));
 }
 
-/// What concerns one user of a key rings nothing.
+/// A change that concerns one user of a key rings nothing.
 #[tokio::test]
 async fn who_has_a_key_alone_writes_no_bell() {
     let log: Arc<Mutex<Vec<String>>> = Arc::default();

@@ -222,7 +222,7 @@ async fn store_methods(place: &Place, table: &mut Table) {
     store.close().await;
 }
 
-/// What is read of many records at once.
+/// Measures reads of many records at once.
 async fn reads_of_many(place: &Place, meter: &Meter, fixture: &Fixture, table: &mut Table) {
     let store = fixture.store();
     let sessions: Vec<_> = (0..100).map(|_| fixture.session()).collect();
@@ -336,7 +336,7 @@ async fn rest(place: &Place, table: &mut Table) {
     holder.close().await;
 }
 
-/// What listeners look at, when another program writes.
+/// Measures the work of listeners while another program writes.
 async fn writes_of_others(place: &Place, table: &mut Table) {
     let meter = Meter::new();
     let holder = place.instance(&meter, far_apart("pod-1")).await;
@@ -363,7 +363,7 @@ async fn writes_of_others(place: &Place, table: &mut Table) {
     waiter.close().await;
 }
 
-/// One that has all tasks of a spread, and one that comes to it.
+/// Measures an instance that has all tasks of a spread, and one that joins it.
 async fn join(place: &Place, table: &mut Table) {
     let meter = Meter::new();
     let part = |instance: &Instance| {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use mongodb::bson::{Binary, Bson, DateTime, Document, doc, spec::BinarySubtype};
 use tenure::{
-    model::{LockId, Outcome, RunId, RunNow, ScheduleId, StoreTime, Term, Why},
+    model::{LockId, Outcome, Retention, RunId, RunNow, ScheduleId, StoreTime, Term, Why},
     store::{
         Claim, ClaimAnswer, Define, Evidence, FinishRun, Instruction, LockSeen, Refusal, Release,
-        ReleaseAnswer, ReleaseTo, Retention, Revocation, RevokeAnswer, ScheduleSeen, SessionSeen, SetAnswer,
-        SetValue, Store, Take, TakeAnswer, Wait,
+        ReleaseAnswer, ReleaseTo, Revocation, RevokeAnswer, ScheduleSeen, SessionSeen, SetAnswer, SetValue,
+        Store, Take, TakeAnswer, Wait,
     },
     testing::conformance::{Fixture, LIMIT},
 };
@@ -399,8 +399,8 @@ async fn said(fixture: &Fixture, name: &str) -> (ScheduleId, Document) {
     (schedule, id)
 }
 
-/// Whatever is said of it, and whatever is to be purged, the record stays as it is, and the one beside it is
-/// not disturbed.
+/// Checks that a damaged record stays as it is at every definition, instruction and purge, and that the one beside it
+/// is not disturbed.
 async fn only_this_schedule_is_refused(
     place: &Place,
     fixture: &Fixture,

@@ -8,10 +8,10 @@ use futures::{StreamExt, stream};
 use mongodb::bson::{Bson, DateTime, Decimal128, Document, doc};
 use tenure::{
     StoreError,
-    model::{Candidate, LockId, MAX_NUMBER, Outcome, Request, RunId, StoreTime, Term, Value, Why},
+    model::{Candidate, LockId, MAX_NUMBER, Outcome, Request, Retention, RunId, StoreTime, Term, Value, Why},
     store::{
         Claim, ClaimAnswer, Declaration, Evidence, FinishRun, LockSeen, Refusal, Release, ReleaseTo,
-        Retention, Revocation, SessionSeen, SetValue, Take,
+        Revocation, SessionSeen, SetValue, Take,
     },
     testing::conformance::{Fixture, LIMIT},
 };
@@ -46,7 +46,7 @@ fn extremes() -> Vec<Bson> {
     ]
 }
 
-/// One field after the other, with each of the values.
+/// Returns damages of one field after the other, with each of the values.
 fn one_by_one(fields: &[&str]) -> Vec<Vec<Document>> {
     let of = |field: &&str| extremes().into_iter().map(|value| doc! { *field: value }).collect();
     fields.iter().map(of).collect()

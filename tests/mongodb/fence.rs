@@ -196,9 +196,8 @@ fn is_transient(error: &DriverError) -> bool {
     error.contains_label(TRANSIENT_TRANSACTION_ERROR)
 }
 
-/// One transaction of a former holder beside one arming of the next, in exactly this order: each
-/// step is awaited before the next begins. Answers whether it committed after the arming; else
-/// before it.
+/// Runs a transaction of a former holder beside an arming of the next, in exactly this order: each step is awaited
+/// before the next begins. Returns whether it committed after the arming; else before it.
 async fn attempt(
     place: &Place,
     guard: Guard,

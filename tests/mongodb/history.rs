@@ -21,7 +21,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// One holding, as its holder saw it.
+/// A holding, as its holder saw it.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) session: SessionId,

@@ -12,10 +12,12 @@ use futures::{
 use mongodb::bson::{Document, doc};
 use tenure::{
     Applied, StoreError,
-    model::{Holder, LockId, LockRecord, Outcome, Request, RunId, RunNow, StoreTime, Term, Ticket, Why},
+    model::{
+        Holder, LockId, LockRecord, Outcome, Request, Retention, RunId, RunNow, StoreTime, Term, Ticket, Why,
+    },
     store::{
         Claim, Declaration, Define, Evidence, FinishRun, Instruction, LockSeen, Release, ReleaseTo,
-        Retention, Revocation, SetValue, Store, Take, TakeAnswer, Wait,
+        Revocation, SetValue, Store, Take, TakeAnswer, Wait,
         mongo::{MongoOptions, MongoStore},
     },
     testing::conformance::Fixture,
@@ -52,7 +54,7 @@ pub(crate) async fn in_time<T>(what: &str, limit: Duration, answer: impl Future<
 type Answer = Result<String, StoreError>;
 type Send = Box<dyn Fn(MongoStore, Duration) -> BoxFuture<'static, Answer> + std::marker::Send + Sync>;
 
-/// One operation, the same at each attempt. Its answer is told as text, to be compared.
+/// An operation, the same at each attempt. The answer is given as text, to be compared.
 struct Op {
     method: &'static str,
     /// The first command it sends.

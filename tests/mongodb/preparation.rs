@@ -121,7 +121,7 @@ async fn a_collection_that_takes_two_keys_for_one_is_refused() {
     assert!(error.to_string().starts_with("the collection \"locks\" has a collation"), "{error}");
 }
 
-/// Nobody reads them twice over, so nobody works beside them.
+/// No program reads two layouts, so none works beside such records.
 #[tokio::test]
 async fn records_of_an_earlier_layout_are_refused_in_one_sentence() {
     let uri = shared_single().await.uri();

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use tenure::{
-    store::{Purged, Retention, Store, TakeAnswer},
+    model::Retention,
+    store::{Purged, Store, TakeAnswer},
     testing::conformance::{Fixture, LIMIT},
 };
 

@@ -11,10 +11,12 @@ use mongodb::{
     event::{EventHandler, command::CommandEvent},
 };
 use tenure::{
-    model::{Entry, Kind, LockId, RunId, RunNow, ScheduleId, Skipped, StoreTime, Term, Ticket, Why},
+    model::{
+        Entry, Kind, LockId, Retention, RunId, RunNow, ScheduleId, Skipped, StoreTime, Term, Ticket, Why,
+    },
     store::{
-        Claim, Define, FinishRun, Instruction, Release, ReleaseAnswer, ReleaseTo, Retention, Revocation,
-        ScheduleSeen, Store, Take, Wait, mongo::MongoOptions,
+        Claim, Define, FinishRun, Instruction, Release, ReleaseAnswer, ReleaseTo, Revocation, ScheduleSeen,
+        Store, Take, Wait, mongo::MongoOptions,
     },
     testing::conformance::{Fixture, LIMIT},
 };

@@ -19,7 +19,7 @@ use crate::support::mongod::shared_replica_set;
 /// Two holders of a lock, one after the other, and a collection of the user's.
 struct Holders {
     lock: LockId,
-    /// Its writes are under way for long, and arrive when the lock is another's.
+    /// Term of the holder whose writes are under way for long, and arrive when the lock is another's.
     former: Term,
     next: Term,
     orders: Collection<Document>,

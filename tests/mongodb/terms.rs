@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use mongodb::bson::{DateTime, Document, doc};
 use tenure::{
-    model::{LockId, Term},
-    store::{Purged, ReleaseTo, Retention, Store},
+    model::{LockId, Retention, Term},
+    store::{Purged, ReleaseTo, Store},
     testing::conformance::{Fixture, LIMIT},
 };
 

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tenure::{
     model::{
-        Beat, Candidate, Entry, Holder, LockId, Outcome, Request, Rules, RunId, RunNow, SessionId, Share,
-        Skipped, SpreadName, StoreTime, Term, Ticket, Value, Who as WhoName, Why,
+        Beat, Candidate, Entry, Holder, LockId, Outcome, Request, Retention, Rules, RunId, RunNow, SessionId,
+        Share, Skipped, SpreadName, StoreTime, Term, Ticket, Value, Who as WhoName, Why,
     },
     store::{
         BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, Open, Release, ReleaseTo,
-        Retention, Revocation, SetValue, Take, Wait,
+        Revocation, SetValue, Take, Wait,
     },
 };
 

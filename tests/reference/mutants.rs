@@ -6,14 +6,14 @@ use futures::{FutureExt, stream::BoxStream};
 use tenure::{
     StoreError,
     model::{
-        Entry, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Pause, Rules, RunRecord, ScheduleId,
-        ScheduleRecord, SessionId, SessionRecord, StoreTime, Ticket,
+        Entry, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Pause, Retention, Rules, RunRecord,
+        ScheduleId, ScheduleRecord, SessionId, SessionRecord, StoreTime, Ticket,
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, Evidence,
         FinishRun, Held, Hint, Instruction, LockSeen, MemoryStore, Open, Page, Presence, Purged, Release,
-        ReleaseAnswer, ReleaseTo, Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionSeen,
-        SetAnswer, SetValue, Store, Take, TakeAnswer, Topics, Wait,
+        ReleaseAnswer, ReleaseTo, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer,
+        SetValue, Store, Take, TakeAnswer, Topics, Wait,
     },
     store_methods,
     testing::conformance::LIMIT,

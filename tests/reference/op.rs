@@ -8,10 +8,10 @@ use std::{
 
 use tenure::{
     StoreError,
-    model::{About, LockId, Namespace, Nonce, ScheduleId, SessionId, StoreTime, Ticket, Why},
+    model::{About, LockId, Namespace, Nonce, Retention, ScheduleId, SessionId, StoreTime, Ticket, Why},
     store::{
         BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, Open, Page, Release,
-        Retention, Revocation, SessionSeen, SetValue, Store, Take, Wait,
+        Revocation, SessionSeen, SetValue, Store, Take, Wait,
     },
     testing::conformance::LIMIT,
 };

@@ -21,7 +21,7 @@ pub(crate) struct Who {
     pub(crate) before: bool,
 }
 
-/// Whose name an operation bears that is the holder's to make.
+/// Session in whose name an operation of the holder is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Caller {
     Holder,

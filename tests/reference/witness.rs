@@ -45,7 +45,7 @@ impl Witness {
         Ok(())
     }
 
-    /// Whoever was purged is missing, and may be opened again.
+    /// Forgets sessions that were purged: they are missing, and may be opened again.
     pub(super) fn forget(&mut self, is_there: impl Fn(&SessionId) -> bool) {
         self.dead.retain(is_there);
     }

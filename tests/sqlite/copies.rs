@@ -29,10 +29,9 @@ use rustix::{
 };
 use tenure::{
     StoreError,
-    model::{Candidate, Holder, Kind, LockId, LockRecord, SessionId, Term, Ticket, Value, Why},
+    model::{Candidate, Holder, Kind, LockId, LockRecord, Retention, SessionId, Term, Ticket, Value, Why},
     store::{
-        Declaration, Evidence, LockSeen, Release, ReleaseTo, Retention, SessionSeen, Store, Take, TakeAnswer,
-        Wait,
+        Declaration, Evidence, LockSeen, Release, ReleaseTo, SessionSeen, Store, Take, TakeAnswer, Wait,
         sqlite::{OpenError, SqliteStore},
     },
     testing::conformance::{LIMIT, TTL},
@@ -287,7 +286,7 @@ fn copy(from: &Folder, to: &Folder, dice: &mut Dice) {
     }
 }
 
-/// What a copy answered.
+/// Answers of a copy.
 #[derive(Default)]
 struct Answers {
     /// The records that were found in it.
@@ -298,23 +297,23 @@ struct Answers {
     refused: usize,
     /// Keys that somebody holds, as far as the copy knows.
     held: usize,
-    /// What cannot be.
+    /// Impossible answers.
     wrong: Vec<String>,
 }
 
 /// A copy that was judged.
 struct Judged {
-    /// Whether its terms were raised.
+    /// True if its terms were raised.
     raised: bool,
     /// The moment before which any term that was answered has to be smaller.
     since: u128,
     opened: u128,
     answers: Answers,
-    /// What ended it.
+    /// Error that ended it.
     error: Option<String>,
 }
 
-/// What can go wrong with a copy, and may.
+/// An error that a copy may give.
 enum Trouble {
     Open(OpenError),
     Store(StoreError),

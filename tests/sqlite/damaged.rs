@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use rusqlite::{Connection, types::Value as Sql};
 use tenure::{
-    model::{Outcome, RunId, RunNow, StoreTime, Term, Why},
+    model::{Outcome, Retention, RunId, RunNow, StoreTime, Term, Why},
     store::{
         Claim, ClaimAnswer, Define, Evidence, FinishRun, Instruction, LockSeen, Refusal, Release,
-        ReleaseAnswer, ReleaseTo, Retention, Revocation, RevokeAnswer, ScheduleSeen, SessionSeen, SetAnswer,
-        SetValue, Store, Take, TakeAnswer, Wait,
+        ReleaseAnswer, ReleaseTo, Revocation, RevokeAnswer, ScheduleSeen, SessionSeen, SetAnswer, SetValue,
+        Store, Take, TakeAnswer, Wait,
     },
     testing::conformance::{Fixture, LIMIT},
 };
@@ -226,7 +226,7 @@ async fn a_schedule_and_a_run_that_cannot_be_read_are_refused_and_left_as_they_a
     assert_eq!(table(&shell, "runs"), Vec::<Vec<Sql>>::new(), "deleted all the same");
 }
 
-/// What names its file is not whole: then nothing is proven, and that is no error.
+/// The identity of its file on record is not whole: then nothing is proven, and that is no error.
 #[tokio::test]
 async fn a_session_whose_file_cannot_be_read_is_not_proven_dead() {
     let folder = Folder::new();

@@ -133,8 +133,7 @@ async fn a_file_of_a_newer_version_is_left_alone() {
     assert_eq!(contents(folder.path()), before);
 }
 
-/// What SQLite knows from the log alone is found, too.
-/// While it is in use: an instance of a newer version has brought the tables up to its own.
+/// An instance of a newer version has brought the tables up to its own while the file is in use.
 #[tokio::test]
 async fn a_newer_layout_stops_those_who_do_not_know_it() {
     let folder = Folder::new();
@@ -146,6 +145,7 @@ async fn a_newer_layout_stops_those_who_do_not_know_it() {
     assert!(error.to_string().contains("a newer version of tenure has changed it to layout 3"), "{error}");
 }
 
+/// A layout that SQLite knows from the log alone is found, too.
 #[tokio::test]
 async fn a_version_that_only_the_log_knows_is_seen() {
     let folder = Folder::new();
@@ -361,7 +361,7 @@ async fn on_a_full_disk_what_is_there_goes_on_and_nothing_new_is_half_stored() {
     more.held(&more.lock("more"), session, 2).await;
 }
 
-/// Whoever went on with the old file would exclude nobody.
+/// A store that went on with the old file would exclude no other.
 #[tokio::test]
 async fn a_file_that_was_removed_or_replaced_is_written_no_more() {
     let folder = Folder::new();

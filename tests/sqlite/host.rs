@@ -1,4 +1,4 @@
-//! What the machine may do to a file in use: names and mounts, other users, a disk that is full, neighbours.
+//! Hazards of the machine for a file in use: names and mounts, other users, a disk that is full, neighbours.
 
 use std::{
     fs::{self, File},
@@ -89,7 +89,7 @@ async fn a_file_of_two_names_is_refused() {
     assert!(!takes(&folder.open(), 2, "report").await);
 }
 
-/// Whoever makes a file may die before its first name is gone.
+/// A process that makes a file may die before the first name is gone.
 #[tokio::test]
 async fn a_name_that_was_left_behind_is_tidied_up() {
     let folder = Folder::new();
@@ -215,7 +215,7 @@ async fn on_a_disk_that_is_full_sessions_live_on() {
     store.close().await;
 }
 
-/// It would find the file locked for ever: who writes all the time leaves gaps of microseconds.
+/// Another writer would find the file locked for ever: constant writing leaves gaps of microseconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_writes_all_the_time_on_a_slow_disk_lets_others_write() {
     const SYNC: Duration = Duration::from_millis(50);

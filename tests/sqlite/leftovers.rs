@@ -15,8 +15,8 @@ use rustix::{
     process::{Signal, set_parent_process_death_signal},
 };
 use tenure::{
-    model::SessionId,
-    store::{Presence, Retention, SessionSeen, Store, sqlite::SqliteStore},
+    model::{Retention, SessionId},
+    store::{Presence, SessionSeen, Store, sqlite::SqliteStore},
     testing::conformance::{Fixture, LIMIT},
 };
 
@@ -207,7 +207,7 @@ async fn whoever_purges_removes_what_nobody_holds_and_no_record_names() {
     assert!(within.join(newer.to_string()).exists());
 }
 
-/// Whoever opens a store, and whoever purges, tidies up while others open sessions.
+/// An opening of a store, and a purge, tidy up while others open sessions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_is_just_being_opened_never_loses_its_file() {
     const OPENERS: usize = 3;

@@ -5,10 +5,9 @@ use std::{future::Future, sync::Arc, time::Duration};
 use futures::{FutureExt, future::join_all};
 use tenure::{
     Applied, Clock, StoreError,
-    model::{FOR_GOOD, Value},
+    model::{FOR_GOOD, Retention, Value},
     store::{
-        LockSeen, ReleaseTo, Retention, SessionSeen, Store, Take, TakeAnswer, sqlite::SqliteOptions,
-        sqlite::SqliteStore,
+        LockSeen, ReleaseTo, SessionSeen, Store, Take, TakeAnswer, sqlite::SqliteOptions, sqlite::SqliteStore,
     },
     testing::{TestClock, conformance::LIMIT},
 };

@@ -98,7 +98,7 @@ async fn until_in_line(store: &SqliteStore) {
     until("somebody waits in line", look).await;
 }
 
-/// What the records of the dead say of who declared them.
+/// Returns the declarers of the dead, as the records name them.
 async fn declared_by(store: &SqliteStore) -> Vec<String> {
     let page = store.sessions("tests".parse().unwrap(), None, 1000, LIMIT).await.unwrap();
     page.items.into_iter().filter_map(|record| Some(record.death?.by.to_string())).collect()

@@ -55,7 +55,7 @@ impl Log {
         self.text().lines().filter(|line| line.contains(" tenure::")).map(str::to_owned).collect()
     }
 
-    /// Those that have all of these parts.
+    /// Returns the lines that have all of these parts.
     pub(crate) fn with(&self, parts: &[&str]) -> Vec<String> {
         let has = |line: &String| parts.iter().all(|part| line.contains(part));
         self.lines().into_iter().filter(has).collect()

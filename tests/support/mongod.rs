@@ -265,7 +265,7 @@ impl Deployment {
         Client::with_uri_str(&self.uri).await.expect("the script prints a valid URI")
     }
 
-    /// What each node says of itself.
+    /// Returns each node's answer to `hello`.
     async fn answers(&self) -> Vec<Result<Document, String>> {
         join_all(self.nodes.iter().map(Node::hello)).await
     }
@@ -384,13 +384,13 @@ impl Deployment {
     }
 }
 
-/// One mongod of a deployment.
+/// A mongod of a deployment.
 #[derive(Debug)]
 pub(crate) struct Node {
     port: u16,
     /// Another one after each restart.
     pid: AtomicU32,
-    /// Nobody waits for its answers.
+    /// True while it is frozen: its answers are not awaited.
     frozen: AtomicBool,
     dir: PathBuf,
     log: PathBuf,

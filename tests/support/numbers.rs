@@ -88,7 +88,7 @@ pub(crate) fn namespace() -> String {
     }
 }
 
-/// What the test of this thread counts, until it is dropped. In the names of metrics, its namespace is `test`.
+/// Numbers that the test of this thread counts, until it is dropped. In the names of metrics, its namespace is `test`.
 pub(crate) struct Numbers {
     namespace: String,
 }

@@ -69,7 +69,7 @@ struct Silence {
     collections: &'static [&'static str],
 }
 
-/// What becomes of a reply that the client is not to see.
+/// Fate of a reply that the client is not to see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loss {
     /// The connection is closed instead.
@@ -78,12 +78,12 @@ enum Loss {
     Silent,
 }
 
-/// Whose replies to drop.
+/// Choice of the replies to drop.
 #[derive(Debug)]
 enum Target {
-    /// Those to any command of the name.
+    /// Replies to any command of the name.
     Any,
-    /// Those to the same operation over and over: that on the record of the first one that comes to one of these
+    /// Replies to the same operation over and over: that on the record of the first one that comes to one of these
     /// collections.
     One(&'static [&'static str], Option<RawBson>),
 }

@@ -1,6 +1,6 @@
-//! How much more is to be done than the test command does.
+//! Factor by which a run does more than the test command.
 
-/// `TENURE_ROUNDS`: the rounds of what takes long are so many times as many.
+/// Returns `TENURE_ROUNDS`, the factor for the rounds of tests that take long.
 ///
 /// # Panics
 /// If it is no number of 1 or more.

@@ -16,7 +16,7 @@ const OP_MSG: i32 = 2013;
 /// The largest message that MongoDB itself accepts.
 const LARGEST: usize = 48_000_000;
 
-/// One whole message, its header included.
+/// A whole message, its header included.
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
     bytes: Vec<u8>,

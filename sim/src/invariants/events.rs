@@ -10,10 +10,10 @@ use tenure::model::Term;
 pub(super) struct EventOrder {
     /// Leases, and whether each has ended.
     leases: BTreeMap<(Life, usize, Term), bool>,
-    /// Those of whom events were lost: nothing can be said of them.
+    /// Lives of which events were lost: nothing can be said of them.
     missed: BTreeSet<Life>,
     closed: BTreeSet<Life>,
-    /// Those under which something ended after their own end.
+    /// Leases under which something ended after their own end.
     outlived: BTreeSet<(Life, usize, Term)>,
 }
 

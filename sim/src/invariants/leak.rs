@@ -4,13 +4,13 @@ use super::{Invariant, Stage};
 use crate::{Entry, Life, Registry, What};
 use tenure::model::{SessionId, Ticket};
 
-/// Of an instance that was closed nothing is left: no task, no session alive, no lock, no place in line.
+/// An instance that was closed leaves nothing behind: no task, no session alive, no lock, no place in line.
 #[derive(Default)]
 pub(super) struct NoLeak {
-    /// Those who have left the line; a request that came late, or a change of primary, may have put them
-    /// there again.
+    /// Tickets that have left the line; a request that came late, or a change of primary, may have put them there
+    /// again.
     left: BTreeSet<(usize, SessionId, Ticket)>,
-    /// Those that were closed in quiet: the store answered.
+    /// Lives that were closed in quiet: the store answered.
     quiet: BTreeSet<Life>,
 }
 

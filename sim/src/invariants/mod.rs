@@ -36,7 +36,7 @@ pub trait Invariant: Send {
     /// Name in reports.
     fn name(&self) -> &'static str;
 
-    /// One more thing happened. The registry is as it was before.
+    /// Judges the next entry. The registry is as it was before.
     ///
     /// # Errors
     /// What is wrong with that.
@@ -88,7 +88,7 @@ pub struct Census {
 /// Ledger of a schedule.
 #[derive(Clone, Debug, Default)]
 pub struct StoreLedger {
-    /// Its entries, and the attempt of each.
+    /// Entries, and the attempt of each.
     pub entries: BTreeMap<TickId, u32>,
     /// Mark: ticks up to it may have been purged.
     pub mark: Option<StoreTime>,

@@ -106,7 +106,7 @@ impl Invariant for Spreading {
 }
 
 impl Spreading {
-    /// Nobody is given a task of which it never knew.
+    /// Checks that no instance is given a task that it never knew.
     fn is_known(&self, registry: &Registry, task: usize, session: SessionId) -> Result<(), String> {
         let life = registry.session(session).and_then(|session| session.life);
         let Some((life, known)) = life.and_then(|life| Some((life, self.known.get(&life)?))) else {

@@ -1,8 +1,8 @@
 use super::Invariant;
 use crate::{Entry, Registry, What};
 
-/// Nobody declares a session of another dead before its ttl has passed since its last beat, less the one
-/// per cent by which clocks may differ.
+/// A session is declared dead by another only after its ttl has passed since its last beat, less the one per cent by
+/// which clocks may differ.
 pub(super) struct NoTheft;
 
 impl Invariant for NoTheft {

@@ -55,8 +55,8 @@ struct Schedule {
     /// Mark: ticks up to it may have been purged.
     mark: Option<StoreTime>,
     running: BTreeMap<TickId, (Life, Term, u32)>,
-    /// Those that are made up for under the term of a new owner: what was due when it became the owner, and
-    /// how many have begun.
+    /// Ticks that are made up for under the term of a new owner: the last instant due when it became the owner, and the
+    /// number begun.
     catching_up: BTreeMap<Term, (StoreTime, u32)>,
     was_paused: bool,
     /// Time at which a tick began last.
@@ -176,7 +176,7 @@ impl Invariant for Ticks {
     }
 }
 
-/// Whoever claims has the schedule, as far as anybody knows.
+/// Checks that a tick is claimed by the owner of the schedule, as far as that is known.
 fn is_the_owner(registry: &Registry, tick: TickId, term: Term, session: SessionId) -> Result<(), String> {
     match registry.grant(FIRST_SCHEDULE + tick.schedule, term) {
         Some(grant) if grant.session == session => Ok(()),

@@ -8,9 +8,9 @@ use crate::model::world::Time;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     pub(crate) instances: u8,
-    /// Those of the beginning are open.
+    /// Maximum number of sessions. The initial ones are open.
     pub(crate) sessions: u8,
-    /// So many of the last ones have sessions whose beats are always answered, and are not modelled.
+    /// Number of instances, the last ones, whose sessions' beats are always answered, and are not modelled.
     pub(crate) steady: u8,
     /// The first one's job runs at the beginning, and the others' tickets stand.
     pub(crate) begun: bool,
@@ -18,7 +18,7 @@ pub(crate) struct Budget {
     pub(crate) ticks: Time,
     pub(crate) ttl: Time,
     pub(crate) margin: Time,
-    /// One clock may run ahead.
+    /// A single clock may run ahead.
     pub(crate) drift: bool,
     /// Openings and beats of a session, the first opening included.
     pub(crate) attempts: u8,

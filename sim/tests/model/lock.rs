@@ -1,4 +1,4 @@
-//! One key of one instance: tickets, takes, jobs, releases, hand-overs (R4, R6, R7, R9, R10).
+//! A key of one instance: tickets, takes, jobs, releases, hand-overs (R4, R6, R7, R9, R10).
 //!
 //! An instance has at most one ticket that stands, beside what it holds. It may stand in line from the
 //! beginning, and look at any time: the engine does so only at certain moments, which are among these.
@@ -20,7 +20,7 @@ pub(crate) enum Meaning {
     Ours,
     /// Something runs here that has lost it, or an operation is under way that may explain it.
     Wait,
-    /// Nobody here wants it (any more).
+    /// The lock is not wanted here (any more).
     Unwanted,
 }
 

@@ -24,7 +24,7 @@ pub(crate) const AUDITED: &str = "an audit finds what nobody wants";
 pub(crate) const BEATEN: &str = "a session lives beyond its first end";
 pub(crate) const EXPIRED: &str = "a session comes to its end";
 
-/// Whose job runs.
+/// Returns the instances whose job runs.
 fn inside(world: &World) -> impl Iterator<Item = Id> + '_ {
     (0..3).filter(|id: &Id| world.at(*id).held.is_some())
 }

@@ -70,7 +70,7 @@ impl Protocol {
         Request::Declare { session: seen.session, mark }
     }
 
-    /// Its answer is not awaited: the next look tells.
+    /// Declares a session dead. The answer is not awaited: the next look shows the result.
     pub(crate) fn declare(&self, world: &mut World, id: Id) {
         let former = world.former;
         let observer = world.at_mut(id);
@@ -97,7 +97,7 @@ fn watched(world: &World, id: Id) -> Option<Session> {
     (holder != world.at(id).session && !steady).then_some(holder)
 }
 
-/// Whose majority is read: a deposed primary knows of nothing newer.
+/// Source of a read: the majority, or a deposed primary, which knows of nothing newer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Of {
     Majority,

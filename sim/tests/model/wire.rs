@@ -39,7 +39,7 @@ pub(crate) enum Answer {
     Missing,
     /// The lock is this ticket's, under this term.
     Granted(Term),
-    /// Somebody else holds it.
+    /// The lock has another holder.
     Held,
     Done,
 }
@@ -98,7 +98,7 @@ impl Wire {
         self.iter().any(|message| message.from == from && message.awaited && which(message.request))
     }
 
-    /// Nobody waits for these answers any more.
+    /// Stops waiting for these answers.
     pub(crate) fn abandon(&mut self, from: Id, which: impl Fn(Request) -> bool) {
         self.change(|message| {
             if message.from == from && which(message.request) { unawaited(message) } else { Some(message) }

@@ -20,9 +20,9 @@ pub(crate) const TICKETS: u8 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
-    /// Time as it passes, which nobody reads: each instance has its own clock.
+    /// Time as it passes, which no instance reads: each has its own clock.
     pub(crate) now: Time,
-    /// Whose clock has run ahead by a tick.
+    /// Instance whose clock has run ahead by a tick.
     pub(crate) fast: Option<Id>,
     /// Writes of the primary.
     pub(crate) primary: Records,
@@ -205,7 +205,7 @@ impl Instance {
         self.life == Life::Valid
     }
 
-    /// Its beats are always answered, and not modelled.
+    /// Returns whether its beats are always answered, and not modelled.
     pub(crate) fn is_steady(&self) -> bool {
         self.end == Time::MAX
     }

@@ -148,7 +148,7 @@ fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
     Ok(row.get::<_, Option<i64>>(column)?.and_then(|number| u64::try_from(number).ok()))
 }
 
-/// What a note says.
+/// Returns the change that a note records.
 fn applied(row: &Row<'_>) -> Option<Applied> {
     let text = |column: usize| row.get::<_, Option<String>>(column).unwrap().unwrap_or_default();
     let session = || text(2).parse::<SessionId>().ok();

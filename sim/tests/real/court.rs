@@ -45,16 +45,16 @@ pub(crate) struct Entry {
     pub(crate) what: What,
 }
 
-/// Whoever judges.
+/// Judge of the history.
 pub(crate) struct Court {
     history: History,
     ttl: Duration,
     heard: Vec<Heard>,
     applied: Vec<(Moment, Applied)>,
     lives: BTreeMap<SessionId, Life>,
-    /// When each session was first tried to be opened. Whichever attempt was first applied, no later one is a beat.
+    /// Time of the first attempt to open each session. Whichever attempt was first applied, no later one is a beat.
     opened: BTreeMap<SessionId, Moment>,
-    /// Since when the process of each life may be gone.
+    /// Time since which the process of each life may be gone.
     killed: BTreeMap<Life, Moment>,
     /// Sessions that their own instances have given up.
     given_up: BTreeSet<SessionId>,
@@ -62,11 +62,11 @@ pub(crate) struct Court {
     deaths: BTreeMap<SessionId, &'static str>,
     /// Versions of each resource that were committed, and under which term.
     committed: BTreeSet<(usize, u64, Term)>,
-    /// Those of which a process was told that they are.
+    /// Versions whose commit was acknowledged to a process.
     claimed: Vec<(usize, u64, Term)>,
     /// The ticks of the schedule.
     ticks: Ticks,
-    /// Number of them that were kept, as they had to be.
+    /// Number of acknowledged versions that were kept, as they had to be.
     pub(crate) kept: u64,
 }
 

@@ -155,7 +155,7 @@ impl Hearing {
     }
 }
 
-/// One process. Killed when this is dropped, and when the thread ends that started it.
+/// A process. Killed when this is dropped, and when the thread that started it ends.
 #[derive(Debug)]
 pub(crate) struct Process {
     life: Life,

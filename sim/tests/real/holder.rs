@@ -45,7 +45,7 @@ use crate::{
     ticks::PULSE,
 };
 
-/// What the URI of a file begins with.
+/// Beginning of the URI of a file.
 pub(crate) const FILE: &str = "sqlite:";
 pub(crate) const ORDER: &str = "TENURE_TEST_HOLDER";
 /// Arguments of such a process.
@@ -66,7 +66,7 @@ pub(crate) struct Order {
     pub(crate) with_guards: bool,
 }
 
-/// How quick the holders are.
+/// Speed of the holders.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Pace {
     /// A takeover in three seconds.
@@ -376,7 +376,7 @@ fn share(elect: &Elect, order: &Order, hands: &Hands, dice: Dice) -> Spread {
 /// Things that a job works with.
 #[derive(Clone, Debug)]
 struct Hands {
-    /// What is behind the fence, where there is one.
+    /// Store and resource behind the fence, where there is one.
     fenced: Option<(MongoStore, Resource)>,
     key: usize,
     pace: Pace,

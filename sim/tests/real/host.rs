@@ -238,7 +238,7 @@ fn tell(mut waits: Vec<Duration>, mut floor: Vec<Duration>) {
     figure("killed_replaced_p95_to_flock", millis(at(&waits, 95)) / millis(at(&floor, 95)), 5.0);
 }
 
-/// How long others have to wait is judged by the court, by its last beat.
+/// A frozen holder is replaced after its ttl. The wait of the others is judged by the court, from its last beat.
 async fn a_frozen_one_is_replaced_after_its_ttl(fleet: &mut Fleet) {
     fleet.converges(now()).await.expect("every key is held");
     let (member, first) = loop {

@@ -8,7 +8,7 @@ use tenure::{
 };
 use tenure_sim::{Reported, Sort, What};
 
-/// One thing that a process says.
+/// A message of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     /// For the history.
@@ -17,7 +17,7 @@ pub(crate) enum Line {
     Committed { key: usize, term: Term, version: u64 },
     /// An attempt at a tick of the schedule begins.
     Ticked { instant: i64, attempt: u32 },
-    /// All that it said before has been said.
+    /// All messages before this one have been printed.
     Echo(i64),
 }
 

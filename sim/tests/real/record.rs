@@ -1,4 +1,4 @@
-//! What the store has on record, as the harness reads it by a way of its own.
+//! Records of the store, as the harness reads them by a way of its own.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,11 +31,11 @@ const QUESTION: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lock {
     pub(crate) term: Term,
-    /// By a session that nobody has declared dead.
+    /// True if a session holds it that was not declared dead.
     pub(crate) is_held: bool,
     /// The session that has it, dead or alive.
     pub(crate) session: Option<SessionId>,
-    /// It is kept closed, as a task is that died with several processes.
+    /// True if it is kept closed, as a task is that died with several processes.
     pub(crate) rests: bool,
 }
 

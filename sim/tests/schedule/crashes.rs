@@ -11,7 +11,7 @@ use tenure::{
     testing::{Fault, Operation},
 };
 
-use crate::schedule::crew::{Crew, HOUR, MINUTE, NAME, SECOND, at, pass};
+use crate::schedule::crew::{Crew, HOUR, MINUTE, Member, NAME, SECOND, at, pass};
 
 const HOURLY: &str = "@hourly";
 
@@ -269,6 +269,27 @@ async fn an_outcome_is_written_before_anybody_else_settles_the_run() {
     pass(MINUTE).await;
     // The instance writes the outcome itself.
     assert_eq!(crew.told().await, ["01:00:00 succeeded 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_is_known_to_a_schedule_that_was_removed_and_added_again() {
+    let crew = Crew::new();
+    let add = |member: &Member| {
+        let schedule = member.elect.schedule("report", "0 * * * *").run(crew.job("a", 3 * SECOND));
+        Some(schedule.unwrap())
+    };
+    let mut one = crew.member("a").await;
+    one.schedule = add(&one);
+    pass(HOUR + SECOND).await;
+    one.faulty.intercept().always(Operation::ALL, Fault::Swallowed);
+    pass(MINUTE).await;
+    one.schedule = None;
+    pass(SECOND).await;
+    one.schedule = add(&one);
+    one.faulty.intercept().heal();
+    pass(10 * MINUTE).await;
+    assert_eq!(crew.told().await, ["01:00:00 succeeded 1"]);
+    assert_eq!(crew.registry.instants(), [at(3600)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -48,7 +48,7 @@ pub(crate) struct Crew {
     seed: AtomicU64,
 }
 
-/// One run, as its job saw it.
+/// A run, as its job saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) instant: StoreTime,
@@ -95,7 +95,7 @@ impl Registry {
     }
 }
 
-/// One instance.
+/// An instance.
 pub(crate) struct Member {
     pub(crate) elect: Elect,
     pub(crate) gate: Gate,

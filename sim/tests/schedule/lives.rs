@@ -440,8 +440,8 @@ impl Life {
         wrong
     }
 
-    /// What begins again failed, was told to stop, or was cut short; not what returned Ok, unless the store may not
-    /// know. And nothing begins more often than the policies allow.
+    /// Lists runs that must not have begun again. A run may if it failed, was told to stop, or was cut short; if it
+    /// returned Ok, only where the store may not know. Nothing may begin more often than the policies allow.
     fn twice(&self) -> Vec<String> {
         let log = self.log.lock().unwrap();
         let mut runs: BTreeMap<(bool, StoreTime), Vec<&Begun>> = BTreeMap::new();

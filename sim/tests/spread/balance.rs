@@ -171,7 +171,7 @@ async fn one_that_drains_gives_all_away_and_gets_its_part_back_later() {
     assert_eq!(counts(&players), [10; 3]);
 }
 
-/// What an operator asks for, everybody gives or takes, and what the program wants holds beside it.
+/// A drain by an operator takes effect everywhere, as does its end; a drain by the program holds beside it.
 #[tokio::test(start_paused = true)]
 async fn one_that_an_operator_drains_gives_all_away_until_that_is_taken_back() {
     let team = Team::new(30);

@@ -237,8 +237,7 @@ async fn on_a_store_that_fails_again_and_again_nothing_runs_twice_and_all_runs_i
     }
 }
 
-/// Somebody deletes a session by hand: what it held is named by nobody, and free after the ttl that its locks
-/// carry.
+/// Locks of a session that is deleted by hand are named by no instance, and free after the ttl that they carry.
 #[tokio::test(start_paused = true)]
 async fn what_was_held_by_a_session_that_is_deleted_is_found() {
     for others in [0, 2] {
@@ -253,7 +252,8 @@ async fn what_was_held_by_a_session_that_is_deleted_is_found() {
     }
 }
 
-/// The one that joins has seen it die; then somebody deletes the record of that, so that the store says nothing of it.
+/// The instance that joins has seen the holder die; then the record of the death is deleted, so that the store says
+/// nothing of it.
 #[tokio::test(start_paused = true)]
 async fn what_was_held_by_one_whose_death_is_known_here_and_deleted_in_the_store_is_found() {
     let team = Team::new(6);

@@ -1,4 +1,4 @@
-//! What is away for a while, or fails at one instance only: the others and the rest go on, and nobody is blamed for it.
+//! Outages for a while, or at one instance only: the others and the rest go on, and no instance is blamed for it.
 
 use std::{
     sync::{

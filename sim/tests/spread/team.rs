@@ -80,7 +80,7 @@ impl Drop for Running {
     }
 }
 
-/// One instance, and its part.
+/// An instance, and its part.
 pub(crate) struct Player {
     pub(crate) elect: Elect,
     pub(crate) spread: Spread,

@@ -48,7 +48,7 @@ async fn others(team: &Team) -> Vec<Player> {
     others
 }
 
-/// One that lives for so long and is back so much later, so many times.
+/// Starts and kills an instance `times` times: it lives for `lives` seconds, and is back `back_after` seconds later.
 async fn crashes(lives: u64, back_after: u64, times: usize) -> (Ran, Ran) {
     let team = Team::new(TASKS);
     let _others = others(&team).await;

@@ -25,9 +25,9 @@ pub(super) enum Expression {
     Pattern(Pattern),
     /// `shift` and every `period` from there, in seconds since 1970.
     Every { period: i64, shift: i64 },
-    /// One instant, in seconds since 1970.
+    /// Single instant, in seconds since 1970.
     At(i64),
-    /// One instant, so many seconds after the timing was first stored.
+    /// Single instant, in seconds after the timing was first stored.
     After(i64),
 }
 

@@ -215,7 +215,7 @@ fn split_of_month(item: &str) -> Result<(&str, &str), String> {
     }
 }
 
-/// One to four digits. croner would take a sign, too.
+/// Returns whether it is one to four digits. croner would take a sign, too.
 fn is_number(text: &str) -> bool {
     (1..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -64,7 +64,7 @@ impl Calendar {
         words
     }
 
-    /// Its only instant, if it has but one.
+    /// Returns its only instant, if it has but one.
     pub(crate) fn only(&self, since: StoreTime) -> Option<StoreTime> {
         match self.expression {
             Expression::At(_) | Expression::After(_) => self.next(StoreTime::from_millis(0), since),

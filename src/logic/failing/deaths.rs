@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::row;
-use crate::logic::backoff::fraction;
+use crate::backoff::fraction;
 use crate::model::{Death, Ended, Holder, Past, SessionId, SessionRecord, StoreTime, Why};
 
 /// Pauses after so many deaths in a row, in seconds; after more, as after the last one.

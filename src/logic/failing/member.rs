@@ -46,14 +46,14 @@ pub(crate) struct Fault<T> {
     pub(crate) elsewhere: Option<StoreTime>,
     /// Since when the member has it again.
     pub(crate) again: Option<StoreTime>,
-    /// It may be the member's probe.
+    /// True if it may be the member's probe.
     pub(crate) tells: bool,
 }
 
-/// How a member stands.
+/// Standing of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stands {
-    /// It keeps what it has, and gets nothing more while others have room, but now and then a probe.
+    /// True if it keeps its tasks, and gets no more while others have room, but now and then a probe.
     pub(crate) failing: bool,
     /// A probe is due.
     pub(crate) probe: bool,
@@ -109,7 +109,7 @@ mod tests {
         Fault { again: Some(at(since)), ..fault }
     }
 
-    /// Whether a member with so many tasks is failing, whether a probe is due, and when that may change.
+    /// Returns whether a member that has so many tasks is failing, whether a probe is due, and when that may change.
     fn judged(faults: &[Fault<i64>], has: usize, now: i64) -> (bool, bool, Option<i64>) {
         let mut due = Due { now: at(now), next: None };
         let Stands { failing, probe } = judge(&mut faults.to_vec(), has, 0, &mut due);

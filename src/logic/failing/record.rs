@@ -1,4 +1,4 @@
-//! What a task's record says of failures.
+//! Failures in a task's record.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) struct Failures {
     pub(crate) gave_up: Vec<GaveUp>,
     /// The row of failures or deaths that its last holder has left.
     pub(crate) last: Option<Resting>,
-    /// Its last holders, if one of them died.
+    /// Last holders, if the record shows a death.
     pub(crate) past: Vec<Past>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Resting {
     pub(crate) tries: u32,
     /// The last members that gave it up.
     pub(crate) by: Vec<String>,
-    /// What is said of the last one.
+    /// Error of the last failure, or description of the last death.
     pub(crate) error: String,
 }
 
@@ -64,13 +64,13 @@ pub(crate) struct GaveUp {
     pub(crate) first: Option<StoreTime>,
     /// End of the time in which others go first.
     until: StoreTime,
-    /// It gave the task up by itself.
+    /// True if it gave the task up by itself.
     pub(crate) is_fault: bool,
     /// Beginning of the holding of another member that ran well since then.
     pub(crate) elsewhere: Option<StoreTime>,
     /// Beginning of a holding of its own that ran well since then.
     pub(crate) again: Option<StoreTime>,
-    /// What it makes of the task now would tell how it does: the record would still say that it gave the task up.
+    /// True if the task could be its probe: the record would still say that it gave the task up.
     pub(crate) tells: bool,
 }
 

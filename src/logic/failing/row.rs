@@ -177,7 +177,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::seeded::config())]
+        #![proptest_config(crate::tests::seeded::config())]
 
         #[test]
         fn a_row_is_read_as_it_was_written(

@@ -10,16 +10,17 @@ use super::{
 };
 use crate::{
     StoreError,
+    backoff::jittered,
     clock::Moment,
     error::Applied,
-    logic::{backoff::jittered, flaw::Flaw, watch::Liveness},
+    logic::{flaw::Flaw, watch::Liveness},
     model::{Candidate, LockRecord, StoreTime, Ticket},
     store::{LockSeen, Refusal, ReleaseAnswer, TakeAnswer},
 };
 
 /// Most tries of a ticket that does not wait, if the store does not answer.
 const TRIES: u32 = 3;
-/// What fails within this was refused; what takes longer got no answer.
+/// Time within which a failure is a refusal; one that takes longer got no answer.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
 impl KeyMachine {
@@ -260,7 +261,7 @@ impl KeyMachine {
         }
     }
 
-    /// Nobody holds it, and nobody may take it yet.
+    /// Handles a key without a holder that may not be taken yet.
     fn closed(&mut self, context: Context<'_>, record: LockRecord) {
         let now = context.now;
         let left = closed_for(context, &record);

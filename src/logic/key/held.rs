@@ -8,8 +8,9 @@ use super::{
     types::{Context, Handback, Out, Patience, TicketOutcome},
 };
 use crate::{
+    backoff::jittered,
     clock::Moment,
-    logic::{backoff::jittered, flaw::Flaw},
+    logic::flaw::Flaw,
     model::{Ended, LockRecord, Loss, Request, SessionId, StoreTime, Term, Ticket},
     store::{Refusal, ReleaseTo, TakeAnswer},
 };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{clock::Moment, logic::backoff::Backoff};
+use crate::{backoff::Backoff, clock::Moment};
 
 /// Work of one sort that failed rests, for longer each time, while all other work goes on. The rest counts from
 /// the failure, also after a call that hung: so one that always hangs takes no more than a part of the time.

@@ -24,7 +24,7 @@ pub(super) enum NextStep {
 pub(super) enum QueuePlace {
     /// Has none.
     Nowhere,
-    /// One was asked for: it may have it, also if that was not answered.
+    /// Requested: it may have a place, also if that was not answered.
     Asked,
     /// Has one.
     Joined,
@@ -89,7 +89,7 @@ pub(super) struct Return {
     pub(super) handback: Handback,
     /// Waiters, once they were looked up.
     pub(super) line: Option<Vec<Waiter>>,
-    /// They are only the first of them.
+    /// True if these are only the first of them.
     pub(super) is_part: bool,
     /// To look them up was refused once.
     pub(super) asks_again: bool,
@@ -100,7 +100,7 @@ pub(super) struct Return {
 /// Events that came while an operation was under way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct InFlight {
-    /// It is the look of one who waits: others may be before it.
+    /// True for the look of a waiter: others may be before it.
     pub(super) polls: bool,
     /// The lock may have become free meanwhile, and the answer may be from before: the lock is looked at again.
     pub(super) stale: bool,
@@ -151,7 +151,7 @@ pub(super) struct LastRelease {
 pub(super) struct Leaving {
     /// Tickets that contend no more and may still have a place.
     pub(super) tickets: Vec<(SessionId, Ticket)>,
-    /// One of those was given up: the lock may be handed to it all the same.
+    /// True if one of those was given up: the lock may be handed to it all the same.
     pub(super) given_up: bool,
     /// Failures in a row.
     pub(super) tries: u32,

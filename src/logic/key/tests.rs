@@ -65,12 +65,12 @@ struct World {
     /// Tickets that stood in line once.
     seen_in_line: Vec<Candidate>,
     hints: futures::stream::BoxStream<'static, Hint>,
-    /// Those of all sessions: each instance hears bells of the others, too.
+    /// Topics of all sessions: each instance receives bells of the others, too.
     topics: watch::Sender<BTreeSet<Topic>>,
     /// Hints on their way to each instance.
     arriving: Vec<VecDeque<Hint>>,
     dead: BTreeSet<SessionId>,
-    /// Those that are not seen to beat any more.
+    /// Sessions that are not seen to beat any more.
     overdue: BTreeSet<SessionId>,
     /// Operations that the store refuses for want of a right.
     refuses: &'static [LineWork],
@@ -549,7 +549,7 @@ fn a_machine_that_breaks_a_rule_is_noticed() {
     assert_eq!(found, [], "nobody noticed");
 }
 
-/// One that holds the lock, and one that has come to wait for it, in a world where nothing goes wrong.
+/// Returns a world where one instance holds the lock, one has come to wait for it, and nothing goes wrong.
 fn one_waits(mode: WaitMode) -> World {
     let mut world = World::new(1, 2, Flaws::default());
     world.calm = true;
@@ -650,7 +650,7 @@ fn the_line_is_read_for_each_holder_once() {
     assert_eq!(world.sent(1), ["read the line", "look"], "those before it are forgotten otherwise");
 }
 
-/// Those who came before it may be dead, and more than are read.
+/// Sessions before it in line may be dead, and more than are read.
 #[test]
 fn whoever_is_far_back_in_line_tries_in_the_end() {
     let mut world = one_waits(WaitMode::SUCCESSOR);
@@ -694,7 +694,7 @@ fn a_poll_of_one_that_left_does_not_let_the_next_try_before_others() {
     assert!(world.instances[1].running.is_none(), "another stands before it");
 }
 
-/// Whoever finds it free looks who was there before, and takes it; then it looks who comes next.
+/// An instance that finds it free reads who was before it, takes it, and then reads who comes next.
 #[test]
 fn a_poll_that_finds_it_free_reads_the_line_before_the_take() {
     let mut world = one_waits(WaitMode::SUCCESSOR);

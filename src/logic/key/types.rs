@@ -53,7 +53,7 @@ pub(crate) enum OpReply {
 /// The next thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NextOp {
-    /// This; then bring the answer.
+    /// Operation to do; then bring the answer.
     Do(Op),
     /// Nothing until then, or until something happens.
     At(Moment),
@@ -64,7 +64,7 @@ pub(crate) enum NextOp {
 /// Output of the machine for its caller.
 #[derive(Clone, Debug)]
 pub(crate) enum Out {
-    /// This ticket was answered and is pending no more.
+    /// Outcome of this ticket, which is pending no more.
     Verdict(Ticket, TicketOutcome),
     /// Watch this session: it holds the lock, or is before us in line.
     Watch(SessionId, Option<Named>),
@@ -83,17 +83,17 @@ pub(crate) enum Out {
 pub(crate) enum TicketOutcome {
     /// Holds the lock.
     Granted { term: Term, since: StoreTime },
-    /// Somebody else does.
+    /// Held by another.
     Held(Box<LockRecord>, Liveness),
-    /// This instance does, for another ticket, or waits for it.
+    /// Held by this instance for another ticket, or awaited by it.
     Here,
-    /// Nobody does, and nobody may yet.
+    /// Closed: without a holder, and not to be taken yet.
     Closed(Box<LockRecord>),
     /// The record cannot be used.
     Refused(Refusal),
     /// The store did not answer.
     Failed(Arc<StoreError>),
-    /// Its session ended first.
+    /// Void, for its session ended first.
     SessionOver,
 }
 
@@ -111,7 +111,7 @@ pub(crate) enum Patience {
 pub(crate) enum Expect {
     /// Nothing: it may be free.
     Nothing,
-    /// Somebody alive holds it: a take would lose.
+    /// Held by a living session: a take would lose.
     Held,
     /// The one on its record is dead.
     Dead(SessionId),

@@ -264,7 +264,7 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
 struct Lacks(Vec<(usize, usize)>);
 
 impl Lacks {
-    /// Those first to whom nothing may be moved: they get only what nobody has.
+    /// Puts members first to whom nothing may be moved: they get only orphans.
     fn new<T: Ord + Copy, M: Ord + Copy>(draft: &Draft<T, M>, targets: &[usize]) -> Self {
         let given = draft.given_up();
         let mut order: Vec<_> = (0..targets.len()).collect();

@@ -300,7 +300,7 @@ fn best(fleet: &SmallFleet) -> (usize, usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..crate::seeded::config() })]
+    #![proptest_config(ProptestConfig { cases: 2000, ..crate::tests::seeded::config() })]
 
     #[test]
     fn no_other_way_owns_more_or_moves_less(fleet in fleets()) {

@@ -37,7 +37,7 @@ impl PauseView {
         hold
     }
 
-    /// Somebody holds it back, or lets it go on.
+    /// Takes in the record: a pause, or its end.
     pub(super) fn hear(&mut self, record: &ScheduleRecord, now: StoreTime) {
         let dated = |at: StoreTime| if is_believable(at, now) { at } else { now };
         let said = self.said.as_ref().zip(self.understood.as_ref());

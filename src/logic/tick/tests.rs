@@ -266,7 +266,7 @@ fn any_policies() -> impl Strategy<Value = Policies> {
 }
 
 proptest! {
-    #![proptest_config(crate::seeded::config())]
+    #![proptest_config(crate::tests::seeded::config())]
 
     #[test]
     fn whatever_the_policies_and_whoever_looks_when_no_tick_is_run_twice_or_too_late(

@@ -20,7 +20,7 @@ use crate::{
 /// A rest that is over so soon is that of a task which another member is to try.
 const SOON: Duration = Duration::from_secs(2);
 
-/// What failures mean for the plan.
+/// Effects of failures on the plan.
 #[derive(Debug, Default)]
 pub(super) struct Judged<'a> {
     /// Members that are to get a task only if no other has room, the one first that gave it up longest ago.
@@ -130,7 +130,7 @@ impl SpreadView {
         })
     }
 
-    /// This instance, if it takes part, and the others that do, each with the beginning of its session.
+    /// Returns this instance, if it takes part, and the other members, each with the beginning of its session.
     fn all<'a>(
         &'a self,
         me: Option<&'a Me>,

@@ -23,7 +23,7 @@ pub(super) fn plans_with(me: &Me, peer: &Peer, part: u16) -> bool {
     takes_part(peer) && agree(&me.share, &peer.share, part)
 }
 
-/// One that pauses or closes for a restart keeps what it has, and gets nothing.
+/// Returns whether it is planned for. A member that pauses or closes for a restart keeps its tasks, and gets none.
 const fn takes_part(peer: &Peer) -> bool {
     !peer.share.paused && peer.share.reserved.is_zero()
 }

@@ -16,7 +16,7 @@ use crate::{
     model::{Digest, Holder, Key, SessionId, Share, StoreTime, Term},
 };
 
-/// Nobody took a task for so long: whoever has room takes it, whatever is planned.
+/// Time after which an orphan is forgotten: a member with room takes it, whatever is planned.
 const FORGOTTEN: Duration = Duration::from_secs(2);
 /// The same for a task that this instance is to get last.
 const LEFT_TO_OTHERS: Duration = Duration::from_secs(8);
@@ -48,7 +48,7 @@ pub(crate) enum Mine {
     Gives,
 }
 
-/// One thing to do about a task.
+/// Action on a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SpreadAction {
     /// Take it: nobody holds it, or the dead.
@@ -285,10 +285,10 @@ impl SpreadView {
     }
 }
 
-/// One of a name: since when, its session, and what is known of it if it is not this instance.
+/// Session of a name: its beginning, its id, and what is known of it if it is not this instance.
 type Same<'a> = (StoreTime, SessionId, Option<&'a Peer>);
 
-/// Those of each name, the latest first.
+/// Sessions of each name, the latest first.
 struct Successors<'a>(BTreeMap<Holder, Vec<Same<'a>>>);
 
 impl Successors<'_> {

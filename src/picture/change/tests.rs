@@ -1,4 +1,4 @@
-//! What two looks tell.
+//! Changes between two looks.
 
 use std::time::Duration;
 

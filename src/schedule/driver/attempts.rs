@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{
     Event,
+    backoff::Backoff,
     elect::Work,
     logic::{
-        backoff::Backoff,
         flaw::Flaw,
         tick::{Attempt, NotRun, Retries, Ticks},
     },
@@ -57,7 +57,7 @@ enum AttemptResult {
     Retry,
     /// The tick is dealt with, as far as this driver can.
     Over,
-    /// Its claim was given back: nothing was begun.
+    /// The claim was given back: nothing was begun.
     GivenBack,
 }
 

@@ -183,7 +183,7 @@ impl Driver {
         if let Some(known) = before.filter(|known| known.timing == timing) {
             let (theirs, ours) = (zone_rules_in(known.policies.as_str()), zone_rules_in(policies.as_str()));
             if theirs.is_some() && theirs != ours {
-                words::warn!(schedule = id.name.as_str(), namespace = %id.namespace, %timing, theirs, ours, "another build of the program has different rules for the schedule's time zone: its ticks may differ");
+                words::warn!(schedule = id.name.as_str(), namespace = %id.namespace, %timing, theirs, ours, "instances have different time-zone databases: ticks of the schedule may differ");
             }
         }
         if before.is_some_and(|before| before.timing != timing) {

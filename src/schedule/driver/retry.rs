@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use super::Driver;
-use crate::{StoreError, elect::Work, logic::backoff::Backoff, words};
+use crate::{StoreError, backoff::Backoff, elect::Work, words};
 
 /// Pause before a call that failed is made again, at first.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! What records tell of a spread.
+//! Tests of a spread's status, as its records show it.
 
 use std::time::Duration;
 

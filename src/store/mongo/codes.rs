@@ -22,7 +22,7 @@ pub(super) const COMMAND_NOT_SUPPORTED: i32 = 115;
 const DOCUMENT_VALIDATION_FAILURE: i32 = 121;
 pub(super) const READ_CONCERN_MAJORITY_NOT_ENABLED: i32 = 148;
 const DURATION_OVERFLOW: i32 = 159;
-/// What a query reads was dropped.
+/// The source of a query was dropped.
 pub(super) const QUERY_PLAN_KILLED: i32 = 175;
 pub(super) const NOT_IMPLEMENTED: i32 = 238;
 /// Said by other servers that speak the protocol.

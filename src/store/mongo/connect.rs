@@ -72,7 +72,7 @@ pub(super) struct OwnClient {
 
 /// The number of operations, and of streams, for which a client has connections.
 pub(super) struct Room {
-    /// One permit for each operation that goes on at the same time.
+    /// Permits, one for each operation that goes on at the same time.
     pub(super) permits: Semaphore,
     /// The number of streams that may be open besides.
     pub(super) streams: usize,

@@ -36,7 +36,7 @@ pub enum ConnectError {
     Name {
         /// The option.
         option: &'static str,
-        /// Its value.
+        /// The option's value.
         value: String,
         /// The rule for its value.
         rule: &'static str,
@@ -168,7 +168,7 @@ impl CommandFailure {
         Self { applied: Applied::Unknown, ..self }
     }
 
-    /// Nobody was reached.
+    /// No server was reached.
     pub(super) fn not_connected(error: ConnectError) -> Self {
         // The string was read before: what it says was resolved then, and is not now.
         let retryable = error.is_retryable() || matches!(error, ConnectError::Uri(_));

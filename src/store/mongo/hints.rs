@@ -47,7 +47,7 @@ const LIVED: Duration = Duration::from_secs(10);
 
 /// Why a source ended.
 pub(super) enum End {
-    /// Nobody listens to it any more.
+    /// The source has no listeners any more.
     Stopped,
     /// The store has another client, or its set another primary.
     Moved,
@@ -62,7 +62,7 @@ impl End {
     }
 }
 
-/// What the sources of one handle share.
+/// The state that the sources of one handle share.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) connection: Arc<Connection>,
@@ -162,7 +162,7 @@ struct State {
     listeners: BTreeMap<u64, BTreeSet<Topic>>,
     next: u64,
     sources: BTreeMap<Bucket, Running>,
-    /// Those that run, and those that are about to end.
+    /// Tasks of the sources that run, and of those that are about to end.
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -258,7 +258,7 @@ impl Hints {
     }
 }
 
-/// One who listens.
+/// A listener.
 struct Listener {
     hints: Weak<Hints>,
     number: u64,
@@ -266,7 +266,7 @@ struct Listener {
     topics: Topics,
     known: BTreeSet<Topic>,
     mute: watch::Receiver<Silent>,
-    /// What is told next.
+    /// The next hint to deliver.
     next: Option<Hint>,
     has_begun: bool,
     /// False when the topics cannot change any more.

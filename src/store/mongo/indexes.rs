@@ -7,7 +7,7 @@ use bson::{Document, doc};
 
 use super::{bells::Buckets, options::Collections};
 
-/// One index, and what it is for.
+/// An index, and its purpose.
 struct Index {
     collection: String,
     name: &'static str,

@@ -64,7 +64,7 @@ impl Marks {
         }
     }
 
-    /// Its own instance has closed a session, by the beat of this nonce: nothing is held under it.
+    /// Forgets a session that its own instance has closed, by the beat of this nonce: nothing is held under it.
     pub(super) fn closed(&self, session: SessionId, nonce: Nonce) {
         let mut sessions = locked(&self.0);
         if sessions.get(&session).is_some_and(|marked| marked.nonces.contains(&nonce)) {

@@ -270,7 +270,7 @@ impl MongoStore {
     }
 }
 
-/// Whether there are bells, and their collections.
+/// True if there are bells, and their collections.
 type Prepared = (bool, Arc<Buckets>);
 
 /// Looks at the database, and creates what is missing in it.
@@ -297,7 +297,7 @@ async fn prepared(database: &Database, options: &MongoOptions) -> Result<Prepare
     Ok((!is_mongos, Arc::new(Buckets::new(database.name(), options))))
 }
 
-/// One method of the contract: what it is called in errors, the module that carries it out, and whether it may ring bells.
+/// A method of the contract: its name in errors, the module that carries it out, and whether it may ring bells.
 macro_rules! carried_out {
     (($doing:literal by $module:ident) $method:ident($($argument:ident: $type:ty),+) -> $answer:ty) => {
         fn $method(&self, $($argument: $type,)+ limit: Duration) -> Answer<'_, $answer> {

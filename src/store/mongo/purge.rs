@@ -21,8 +21,8 @@ use super::{
     sessions::is_dead_session,
 };
 use crate::{
-    model::{Ended, MAX_NUMBER, Namespace},
-    store::{Bell, Cursor, Purged, Retention, TERM_KEPT},
+    model::{Ended, MAX_NUMBER, Namespace, Retention},
+    store::{Bell, Cursor, Purged, TERM_KEPT},
 };
 
 /// The number of locks one call looks at.

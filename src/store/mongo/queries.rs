@@ -16,7 +16,7 @@ pub(super) enum KeptRecords {
     Primary,
 }
 
-/// One statement of an `update` command.
+/// A statement of an `update` command.
 pub(super) struct Statement {
     pub(super) filter: Document,
     /// Operators, whose values are taken as they are; or a pipeline, in which they are evaluated.

@@ -93,11 +93,11 @@ impl Pace {
 pub(super) struct Current {
     generation: u64,
     pub(super) database: Database,
-    /// One for each operation that goes on, so that its end can be waited for.
+    /// Permits, one for each operation that goes on, so that its end can be waited for.
     pub(super) permits: Arc<Semaphore>,
     /// The number of permits.
     at_once: usize,
-    /// Those of heartbeats, which wait behind nothing else.
+    /// Permits of heartbeats, which wait behind nothing else.
     pub(super) beats: Arc<Semaphore>,
     /// The number of streams there is room for besides.
     pub(super) streams: usize,
@@ -178,7 +178,7 @@ impl RenewalState {
         now.since(since) >= SILENCE
     }
 
-    /// It has answered. If it was silent for long, the attempts since then say nothing of logins.
+    /// Notes an answer of the server. If it was silent for long, the attempts since then show nothing about logins.
     fn answered(&mut self) {
         let was_silent = self.unanswered.take().is_some_and(|(since, last)| last.since(since) >= SILENCE);
         if was_silent && !self.pace.under_way {
@@ -304,7 +304,7 @@ impl Connection {
         course.problem = problem;
     }
 
-    /// Nobody uses a client that comes after the store was closed.
+    /// Takes the next client into use, unless the store was closed meanwhile.
     fn take_up(&self, next: &Current) -> bool {
         self.current.send_if_modified(|current| {
             let goes_on = !self.stop.is_cancelled();

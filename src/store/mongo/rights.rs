@@ -32,7 +32,7 @@ const IN_A_PARSER: RangeInclusive<i32> = 20_000..=99_999;
 /// and no more connections than the first locks will.
 const AT_ONCE: usize = 4;
 
-/// One right: the name of the action, and on what.
+/// A right: the name of the action, and its target.
 struct Right {
     action: &'static str,
     on: String,

@@ -167,7 +167,7 @@ pub(super) fn last_entries(
     all
 }
 
-/// What all of these find in a collection.
+/// Unites the results of these pipelines over a collection.
 fn united(collection: &str, mut pipelines: impl Iterator<Item = Vec<Document>>) -> Vec<Document> {
     let mut all = pipelines.next().unwrap_or_default();
     all.extend(pipelines.map(|pipeline| doc! { "$unionWith": { "coll": collection, "pipeline": pipeline } }));

@@ -174,8 +174,8 @@ pub(super) async fn list_schedules(
     page(found, at_most, read_schedule, by_id)
 }
 
-/// Whatever stands in `runs` of the schedules of a namespace that come after one of them by name. The first of it
-/// is the record of the next one, or an entry of its ledger where there is no record.
+/// Returns the filter for everything in `runs` of the schedules of a namespace that come after one of them by name. The
+/// first match is the record of the next one, or an entry of its ledger where there is no record.
 fn after(namespace: &Namespace, schedule: Option<&str>) -> Document {
     let ns = namespace.as_str();
     let last = |schedule| doc! { "ns": ns, "schedule": schedule, "at": Bson::MaxKey };

@@ -27,7 +27,7 @@ use crate::{
 /// second where another primary was just elected, or the set has lost its majority.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// What a session lives by: it waits behind nothing else.
+/// Operations that keep a session alive: they wait behind nothing else.
 pub(super) const BEATS: [&str; 2] = ["open a session", "renew a session"];
 
 /// The latest time that a bell told of, until a read has seen it. A bell may come before what it tells of has
@@ -45,7 +45,7 @@ impl Unseen {
         *locked(&self.0)
     }
 
-    /// What was read by then is seen by every later read, too.
+    /// Forgets a time up to this one: what was read by then is seen by every later read, too.
     fn forget(&self, at: Timestamp) {
         let mut latest = locked(&self.0);
         *latest = latest.filter(|latest| *latest > at);
@@ -127,7 +127,10 @@ impl MongoStore {
         let outcome = find(&database, queries::since(command.clone(), at, wait)).await;
         match outcome {
             Err(failure) if is_too_early(&failure) => {
-                words::debug!(error = failure.into_words(), "what a bell told of is not to be seen yet");
+                words::debug!(
+                    error = failure.into_words(),
+                    "the change that a bell announced is not visible yet"
+                );
             }
             Err(failure) => return Err(failure),
             Ok(found) => {

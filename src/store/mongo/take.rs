@@ -58,7 +58,7 @@ fn take_answer(document: &Document, take: &Take) -> TakeAnswer {
 
 // ----- one lock: the server decides
 
-/// One conditional upsert (R4): every decision of a take, in the order in which they are made.
+/// A conditional upsert (R4): every decision of a take, in the order in which they are made.
 pub(super) fn take_statement(take: &Take, dead: &[SessionId]) -> Statement {
     let id = lock_id(&take.lock);
     let dead: Vec<_> = dead.iter().map(ToString::to_string).collect();

@@ -26,7 +26,7 @@ const WAITS: u8 = 0;
 const BEGUN: u8 = 1;
 const GIVEN_UP: u8 = 2;
 
-/// How far an operation is.
+/// The progress of an operation.
 #[derive(Debug, Default)]
 struct Progress(AtomicU8);
 

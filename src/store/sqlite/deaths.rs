@@ -18,7 +18,7 @@ use crate::{
     words,
 };
 
-/// What the record says of who declared it.
+/// The declarer of the death, as the record names it.
 const BY: &str = "the SQLite store";
 const WHY: &str = "nobody holds its file any more";
 

@@ -35,14 +35,14 @@ pub enum OpenError {
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What it is instead.
+        /// The kind of file it is instead.
         what: String,
     },
     /// The file is not whole.
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         problem: String,
     },
     /// The folder is not there, or no folder.
@@ -70,7 +70,7 @@ pub enum OpenError {
     Names {
         /// The file.
         path: PathBuf,
-        /// How that is.
+        /// The reason why it has several.
         problem: String,
     },
     /// There is no room for the file.
@@ -78,12 +78,12 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
-    /// Somebody uses the file, and would be cheated.
+    /// The file is in use, and its users would be cheated.
     InUse {
         /// The file.
         path: PathBuf,
     },
-    /// Somebody else keeps the whole file locked.
+    /// Another process keeps the whole file locked.
     Locked {
         /// The file.
         path: PathBuf,

@@ -40,7 +40,7 @@ pub(super) type Identity = (u64, u64);
 pub(super) struct OpenFile {
     path: PathBuf,
     identity: Option<Identity>,
-    /// Those of this process who write come one after the other, without asking SQLite again and again.
+    /// The writers of this process pass it one after the other, without asking SQLite again and again.
     pub(super) gate: Mutex<()>,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
     fs::metadata(path).map(|_| None)
 }
 
-/// Who may read and write it; its owner alone, if that cannot be seen.
+/// Returns the permissions of a file; read and write for its owner alone, if they cannot be seen.
 pub(super) fn permissions(path: &Path) -> u32 {
     const OWNER: u32 = 0o600;
     #[cfg(unix)]
@@ -151,7 +151,7 @@ fn check_folder(folder: &Path) -> Result<(), OpenError> {
     access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(failed)
 }
 
-/// Nobody says here what is a local file system.
+/// Accepts every folder: no check here knows what is a local file system.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 #[expect(clippy::unnecessary_wraps, reason = "elsewhere there is something to check")]
 fn check_folder(_: &Path) -> Result<(), OpenError> {
@@ -231,8 +231,8 @@ fn first_connection(
     Ok(connection)
 }
 
-/// Whether it is whole: `quick_check` looks at every page, and `integrity_check` also finds each row in each index,
-/// which takes up to ten times as long.
+/// Checks that a file is whole: `quick_check` looks at every page, and `integrity_check` also finds each row in each
+/// index, which takes up to ten times as long.
 pub(super) fn check(path: &Path, connection: &Connection, how: &str) -> Result<(), OpenError> {
     let said = connection.query_row(&format!("PRAGMA {how}(1)"), [], |row| row.get::<_, String>(0));
     let said = said.map_err(|error| OpenError::of_sqlite(path, &error))?;

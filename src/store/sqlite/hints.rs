@@ -56,7 +56,7 @@ const HINTS_KEPT: usize = 4096;
 /// Time after which a thread that could not be started is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// What the thread says to those who listen.
+/// A message of the thread to its listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     Bell(Bell),
@@ -122,7 +122,7 @@ impl Hints {
         let times = Timestamps { last_access: now, last_modification: now };
         if let Err(error) = utimensat(CWD, &self.0.database, &times, AtFlags::empty()) {
             let database = self.0.database.display();
-            words::debug!(%database, %error, "could not tell of a change: who waits finds it by looking");
+            words::debug!(%database, %error, "could not ring: waiters find the change at their next read");
         }
     }
 
@@ -136,7 +136,7 @@ impl Hints {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 impl Hints {
-    /// Nobody is told: those who wait look from time to time.
+    /// Does nothing: waiters look from time to time.
     pub(super) fn announce(&self) {}
 
     /// Nothing is told.

@@ -1,4 +1,4 @@
-//! What the kernel tells of files, for a thread that waits for it and can be ended at any time.
+//! Events of files, from the kernel to a thread that waits for them and can be ended at any time.
 
 use std::{
     ffi::OsStr,
@@ -33,7 +33,7 @@ impl Drop for Stop {
 /// Why a thread goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Woken {
-    /// It is to end.
+    /// The thread is to end.
     Stopped,
     /// Something was told.
     Told,

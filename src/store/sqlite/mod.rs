@@ -56,13 +56,11 @@ use self::{
     rows::{Outcome, SqlRows},
     threads::Place,
 };
-use super::{
-    Answer, Capabilities, Cursor, Hint, Presence, Purged, Reach, Retention, Store, Topics, steps::Step,
-};
+use super::{Answer, Capabilities, Cursor, Hint, Presence, Purged, Reach, Store, Topics, steps::Step};
 use crate::{
     clock::{Clock, SystemClock},
     error::Applied,
-    model::{Namespace, SessionId},
+    model::{Namespace, Retention, SessionId},
     store_methods,
     sync::locked,
     words,
@@ -115,7 +113,7 @@ pub struct SqliteStore {
     inner: Arc<Inner>,
 }
 
-/// What the stores of one opening share.
+/// The parts that the stores of one opening share.
 struct Home {
     file: Arc<OpenFile>,
     /// Without them nothing is proven here, and the ttl counts.
@@ -140,7 +138,7 @@ fn session_files(file: &OpenFile) -> Option<SessionFiles> {
     SessionFiles::open(&folder, file::permissions(file.path())).unwrap_or_else(|error| {
         words::warn!(
             %error,
-            "the folder of the sessions cannot be used, so no death is proven: others wait for the whole ttl of a process that died"
+            "the folder of the sessions cannot be used: no crash detection, takeovers wait for the ttl"
         );
         None
     })
@@ -418,7 +416,7 @@ mod tests {
     use super::*;
     use crate::store::sqlite::rows::Failure;
 
-    /// What decides has to be on the disk; who writes nothing but beats need not wait for that.
+    /// A decision has to be on the disk; a transaction of nothing but beats need not wait for that.
     #[tokio::test]
     async fn what_decides_is_synced_and_a_beat_is_not() {
         let folder = std::env::temp_dir().join(format!("tenure-synced-{:016x}", getrandom::u64().unwrap()));

@@ -1,4 +1,4 @@
-//! What waits for a thread of the store.
+//! The queue of operations that wait for a thread of the store.
 
 use std::{
     collections::VecDeque,
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{error::Applied, model::StoreTime, sync::locked};
 
-/// One operation, for which somebody waits.
+/// An operation whose caller waits for it.
 pub(super) trait Job: Send {
     /// Returns whether its answer may be given only once a disk has it.
     fn is_synced(&self) -> bool;
@@ -38,7 +38,7 @@ pub(super) struct Queue {
 struct Waiting {
     jobs: VecDeque<Box<dyn Job>>,
     is_closed: bool,
-    /// What keeps the thread from doing anything at present.
+    /// The trouble that keeps the thread from doing anything at present.
     trouble: Option<Trouble>,
 }
 

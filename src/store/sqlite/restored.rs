@@ -1,4 +1,4 @@
-//! What has to be done to a file that was restored from a backup.
+//! The changes that a file needs after it was restored from a backup.
 
 use rusqlite::{Connection, Result, TransactionBehavior, params};
 

@@ -33,7 +33,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// What SQLite says, in general.
+    /// Returns SQLite's general error code, if it gave one.
     pub(super) fn code(&self) -> Option<rusqlite::ErrorCode> {
         match self {
             Self::Sqlite(error) => error.sqlite_error_code(),
@@ -54,7 +54,7 @@ pub(super) type Outcome<T> = Result<T, Failure>;
 #[derive(Clone, Copy)]
 pub(super) struct SqlRows<'a> {
     pub(super) connection: &'a Connection,
-    /// What proves that sessions are gone, where that can be.
+    /// The session files, which prove that sessions are gone, where that can be.
     pub(super) files: Option<&'a SessionFiles>,
 }
 

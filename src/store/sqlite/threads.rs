@@ -23,15 +23,15 @@ use crate::{clock::Clock, error::Applied, sync::locked, words};
 
 /// The most operations of one transaction.
 const TOGETHER: usize = 256;
-/// Who has had the file locked for so long lets others have it: they look a millisecond later at most, and would find it
-/// locked again.
+/// A writer that has had the file locked for this long lets others have it: they look a millisecond later at most, and
+/// would find it locked again.
 const LONG: Duration = Duration::from_millis(10);
-/// So long.
+/// The pause in which others have it.
 const REST: Duration = Duration::from_millis(2);
 /// The commits between two looks at the length of the log.
 const LOOKS_AT_LOG: u32 = 64;
 
-/// What a thread has. The connection is closed before the file counts as closed.
+/// The state of a thread. The connection is closed before the file counts as closed.
 pub(super) struct Place {
     connection: Connection,
     home: Arc<Home>,
@@ -39,7 +39,7 @@ pub(super) struct Place {
     clock: Arc<dyn Clock>,
 }
 
-/// Whatever ends the thread, nobody waits for it in vain.
+/// Gives the queue up when the thread ends, for whatever reason: no caller waits in vain.
 struct Ending(Arc<Queue>);
 
 impl Drop for Ending {
@@ -92,7 +92,7 @@ pub(super) async fn elsewhere<T: Send + 'static>(
 }
 
 type Jobs = Vec<Box<dyn Job>>;
-/// How a transaction ended.
+/// The outcome of a transaction.
 type Ended = Result<(), (Trouble, Applied)>;
 
 fn answer(jobs: Jobs, ended: &Ended) {
@@ -156,7 +156,7 @@ impl Place {
 
 struct Writer {
     place: Place,
-    /// Whether each commit is synced at present.
+    /// True if each commit is synced at present.
     is_synced: bool,
     commits: u32,
 }

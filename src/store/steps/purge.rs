@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::{Change, Rows, Step};
 use crate::{
-    model::{Closed, Ended, LockRecord, Namespace, SessionId, StoreTime},
-    store::{Bell, Cursor, Purged, Retention, TERM_KEPT},
+    model::{Closed, Ended, LockRecord, Namespace, Retention, SessionId, StoreTime},
+    store::{Bell, Cursor, Purged, TERM_KEPT},
 };
 
 /// The progress of a purge: what it goes on after.
@@ -21,7 +21,7 @@ const LOCKS: u8 = 1;
 const DEAD: u8 = 2;
 
 impl Place {
-    /// One that nobody can read begins anew: a purge may be repeated.
+    /// Reads a cursor. An unreadable one begins anew: a purge may be repeated.
     fn of(cursor: Option<&Cursor>) -> Self {
         match cursor.and_then(|cursor| cursor.place().split_first()) {
             Some((&LOCKS, place)) => Self::Locks(Some(place.to_vec())),

@@ -14,17 +14,17 @@ pub(in crate::store) type Row<T> = Result<Option<T>, Refusal>;
 /// A row of a listing.
 #[derive(Debug)]
 pub(in crate::store) struct Listed<T> {
-    /// Its place: what the rows can go on from.
+    /// The row's place, from which the rows can go on.
     pub(in crate::store) place: Vec<u8>,
     /// The record; or what it calls itself, and why it cannot be used.
     pub(in crate::store) record: Result<T, (String, Refusal)>,
 }
 
-/// What becomes of a row that a step was given to change, with the step's answer.
+/// The outcome for a row that a step was given to change, with the step's answer.
 pub(in crate::store) enum Change<T> {
-    /// It was changed.
+    /// The row was changed.
     Put(T),
-    /// It is as it was.
+    /// The row is as it was.
     Keep(T),
 }
 
@@ -43,7 +43,7 @@ pub(in crate::store) trait Rows {
     fn put_session(&mut self, record: &SessionRecord) -> Result<(), Self::Failure>;
     fn delete_session(&mut self, id: SessionId) -> Result<(), Self::Failure>;
 
-    /// Whether it is proven that a session's process is gone, and every job under the session with it.
+    /// Returns whether it is proven that a session's process is gone, and every job under the session with it.
     fn is_gone(&mut self, id: SessionId) -> Result<bool, Self::Failure>;
 
     /// Sessions in the order of their ids.
@@ -85,7 +85,7 @@ pub(in crate::store) trait Rows {
         at_most: usize,
     ) -> Result<Vec<Listed<LockRecord>>, Self::Failure>;
 
-    /// What a session holds, latest term first. Of a lock that cannot be read as much as this is found.
+    /// Locks that a session holds, latest term first. Of a lock that cannot be read as much as this is found.
     fn held_by(
         &mut self,
         session: SessionId,
@@ -93,7 +93,7 @@ pub(in crate::store) trait Rows {
         at_most: usize,
     ) -> Result<Vec<Listed<Held>>, Self::Failure>;
 
-    /// Whether there is a place in line, readable or not.
+    /// Returns whether there is a place in line, readable or not.
     fn has_waiter(&mut self, place: &(LockId, SessionId, Ticket)) -> Result<bool, Self::Failure>;
     fn put_waiter(&mut self, waiter: &Waiter) -> Result<(), Self::Failure>;
     fn delete_waiter(&mut self, place: &(LockId, SessionId, Ticket)) -> Result<(), Self::Failure>;

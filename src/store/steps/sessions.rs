@@ -14,7 +14,7 @@ const TOLD_AT_ONCE: usize = 500;
 const PLACES_AT_ONCE: usize = 10_000;
 /// More bells than a store keeps are a gap, after which whoever listens looks everywhere.
 const BELLS_KEPT: usize = 4096;
-/// Those in the line of each who are told: the first may have died with it.
+/// The waiters in the line of each lock that are notified: the first may have died with it.
 const FIRST_IN_LINE: usize = 4;
 
 impl<R: Rows> Step<'_, R> {
@@ -106,7 +106,7 @@ impl<R: Rows> Step<'_, R> {
         Ok(SessionSeen::of(record))
     }
 
-    /// Nobody else declares it dead, and takes what it held.
+    /// Rings for the locks of a session that is proven dead: no other instance declares it dead and takes them.
     fn ring_of_what_it_held(&mut self, dead: SessionId) -> Result<(), R::Failure> {
         let mut after = None;
         loop {

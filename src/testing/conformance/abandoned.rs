@@ -9,8 +9,8 @@ use super::{
     purge::{NOTHING, marker_is_purged, purge},
 };
 use crate::{
-    model::{Candidate, Ended, LockId, SessionId},
-    store::{LockSeen, Open, Retention, SessionSeen, Take, TakeAnswer, Wait},
+    model::{Candidate, Ended, LockId, Retention, SessionId},
+    store::{LockSeen, Open, SessionSeen, Take, TakeAnswer, Wait},
 };
 
 /// More than a store takes at once.
@@ -27,12 +27,12 @@ async fn declared_dead(fixture: &Fixture, session: SessionId) -> SessionId {
     fixture.declare_dead(session).await.id
 }
 
-/// Nobody holds it since its holder died.
+/// Returns whether no session holds the lock any more.
 async fn is_free(fixture: &Fixture, lock: &LockId) -> bool {
     fixture.record(lock).await.holding.is_none()
 }
 
-/// Whoever wants it later takes it like any other, under a larger term.
+/// A session that wants it later takes it like any other, under a larger term.
 pub async fn a_lock_of_the_dead_becomes_free_and_keeps_its_term(fixture: &Fixture) {
     let lock = fixture.lock("order 4711");
     let dead = fixture.opened().await.id;
@@ -118,7 +118,7 @@ pub async fn a_dead_session_with_a_thousand_locks_is_purged(fixture: &Fixture) {
     }
 }
 
-/// Those that must stay are not in the way of those that come after them.
+/// Dead sessions that must stay are not in the way of those that come after them.
 pub async fn a_purge_gets_past_a_thousand_dead_that_stay(fixture: &Fixture) {
     let half = 1_u128 << 127;
     let first: Vec<_> =
@@ -141,7 +141,7 @@ pub async fn a_purge_gets_past_a_thousand_dead_that_stay(fixture: &Fixture) {
     assert!(seen.iter().all(SessionSeen::is_dead), "a lock names each of them");
 }
 
-/// Nobody is ever granted what they wait for; those who live keep their places.
+/// A dead session is never granted the lock it waits for; the others keep their places.
 pub async fn places_of_the_dead_go_however_lately_they_died(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let [dead, alive] = [fixture.opened().await.id, fixture.opened().await.id];

@@ -48,7 +48,7 @@ pub async fn the_latest_of_many_beats_buries_its_session(fixture: &Fixture) {
     assert!(fixture.declare(session, Evidence::Unbeaten { nonce }).await.is_dead());
 }
 
-/// Whoever watched an earlier beat, or none of it, declares nobody dead.
+/// An observer that watched an earlier beat, or none of it, cannot declare a session dead.
 pub async fn a_beat_that_was_not_watched_saves_its_session(fixture: &Fixture) {
     let opened = fixture.opened().await;
     let beaten = fixture.send(&fixture.beat(opened.id, 1)).await;
@@ -59,7 +59,7 @@ pub async fn a_beat_that_was_not_watched_saves_its_session(fixture: &Fixture) {
     assert_eq!(fixture.seen(opened.id).await, beaten);
 }
 
-/// Whichever comes first wins, and both get the same answer.
+/// The first of them wins, and both get the same answer.
 pub async fn of_a_beat_and_a_declaration_that_race_one_counts(fixture: &Fixture) {
     for _ in 0..16 {
         let opened = fixture.opened().await;
@@ -108,7 +108,7 @@ pub async fn a_session_found_missing_gets_a_tombstone(fixture: &Fixture) {
     assert_eq!(fixture.seen(session).await, seen, "others must see the tombstone");
 }
 
-/// Whoever found none was wrong if there is one.
+/// An observer that found no session was wrong if there is one.
 pub async fn a_tombstone_is_inserted_only_if_there_is_no_session(fixture: &Fixture) {
     let open = fixture.opening();
     let alive = fixture.open(&open).await;
@@ -130,7 +130,7 @@ pub async fn only_a_missing_session_gets_a_tombstone(fixture: &Fixture) {
     }
 }
 
-/// Whoever says that a session is gone needs no belief: without a presence nobody has proof.
+/// A report that a session is gone is not taken on trust: without a presence there is no proof.
 pub async fn a_session_without_a_presence_is_never_proven_dead(fixture: &Fixture) {
     let opened = fixture.opened().await;
     let seen = fixture.declare(opened.id, Evidence::Gone).await;
@@ -138,7 +138,7 @@ pub async fn a_session_without_a_presence_is_never_proven_dead(fixture: &Fixture
     assert_eq!(fixture.seen(opened.id).await, SessionSeen::Alive(opened));
 }
 
-/// Nobody is proven dead before it lets go. A store that gives no presence has nothing to prove.
+/// A session is not proven dead before it lets go. A store that gives no presence has nothing to prove.
 pub async fn a_session_whose_presence_is_kept_is_not_proven_dead(fixture: &Fixture) {
     let open = fixture.opening();
     let Some(presence) = sure(fixture.store().presence(open.session)).await else { return };
@@ -150,7 +150,7 @@ pub async fn a_session_whose_presence_is_kept_is_not_proven_dead(fixture: &Fixtu
     assert!(fixture.declare(open.session, Evidence::Gone).await.is_dead(), "it was let go");
 }
 
-/// Whatever was seen of it.
+/// The beats that were seen of it do not matter.
 pub async fn an_operator_may_end_it_at_once(fixture: &Fixture) {
     let opened = fixture.opened().await;
     fixture.send(&fixture.beat(opened.id, 1)).await;

@@ -164,7 +164,7 @@ impl Fixture {
         BeatWrite::new(session, Beat::new(number), self.nonce())
     }
 
-    /// Somebody who wants a lock, and says nothing but its name.
+    /// A candidate for a lock that gives nothing but its name.
     #[must_use]
     pub fn candidate(&self, session: SessionId, ticket: u64) -> Candidate {
         Candidate {
@@ -179,7 +179,7 @@ impl Fixture {
         }
     }
 
-    /// Somebody who says all there is to say.
+    /// A candidate that gives all there is to give.
     #[must_use]
     pub fn talkative(&self, session: SessionId, ticket: u64) -> Candidate {
         Candidate {

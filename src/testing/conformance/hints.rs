@@ -21,9 +21,9 @@ use crate::{
 /// The spread whose tasks are granted to see whether the stream is alive.
 const KNOCKS: &str = "knocks";
 
-/// One who listens, and has heard that the stream is alive.
+/// A listener that has seen that the stream is alive.
 ///
-/// It passes over what it has heard before: hints may be doubled.
+/// It ignores news that it has received before: hints may be doubled.
 struct Listener {
     hints: BoxStream<'static, Hint>,
     topics: watch::Sender<BTreeSet<Topic>>,
@@ -136,7 +136,7 @@ async fn hinted(listener: &mut Listener, fixture: &Fixture) -> Vec<ScheduleId> {
     }
 }
 
-/// Whoever begins to listen looks for itself first: anything may have happened before.
+/// A new listener looks for itself first: anything may have happened before.
 pub async fn a_listener_is_told_to_resync_first(fixture: &Fixture) {
     Listener::new(fixture, []).await;
 }
@@ -187,7 +187,7 @@ pub async fn every_change_of_a_task_is_hinted(fixture: &Fixture) {
     listener.hears(News::Revoked(lock.clone()), |news| *news == News::Revoked(lock.clone())).await;
 }
 
-/// Who is handed a lock, and who waits for one that becomes free, looks at once.
+/// A session that is handed a lock looks at once, and so does a waiter of one that becomes free.
 pub async fn whoever_waits_is_told_of_a_release(fixture: &Fixture) {
     let waiting = fixture.opened().await.id;
     let mut listener = Listener::new(fixture, [Topic::Session(waiting)]).await;
@@ -312,7 +312,7 @@ pub async fn what_is_said_of_a_schedule_is_hinted(fixture: &Fixture) {
     assert!(hinted(&mut listener, fixture).await.contains(&other), "nobody has defined it");
 }
 
-/// Nobody is to be woken by what was said before, nor by what a schedule does. Only an instruction that is repeated may
+/// A listener is not to be woken by old news, nor by the runs of a schedule. Only an instruction that is repeated may
 /// be hinted again.
 pub async fn a_run_gives_no_hint(fixture: &Fixture) {
     let mut listener = Listener::new(fixture, [of_schedules(fixture)]).await;

@@ -74,7 +74,7 @@ pub async fn many_ledgers_are_read_at_once(fixture: &Fixture) {
     assert_eq!(last(fixture, &schedules, 2).await, beginnings(fixture, &schedules, 2).await);
 }
 
-/// What was purged is gone, and the schedule's own record is no entry.
+/// Purged runs are gone, and the schedule's own record is no entry.
 pub async fn the_last_runs_follow_a_purge(fixture: &Fixture) {
     let [nightly, hourly] = [fixture.schedule("nightly"), fixture.schedule("hourly")];
     for schedule in [&nightly, &hourly] {

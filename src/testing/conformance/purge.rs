@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::fixture::{Fixture, LIMIT, eventually, sure};
-use crate::store::{Purged, Retention, SessionSeen, Wait};
+use crate::{
+    model::Retention,
+    store::{Purged, SessionSeen, Wait},
+};
 
 /// Keep nothing that need not be kept.
 pub(super) const NOTHING: Retention = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
@@ -52,7 +55,7 @@ pub async fn a_dead_session_is_purged_with_its_places_in_line(fixture: &Fixture)
     assert!(matches!(fixture.seen(alive).await, SessionSeen::Alive(_)), "the living must stay");
 }
 
-/// Whoever died lately is kept, so that those who come late find it dead.
+/// A session that died lately is kept, so that latecomers find it dead.
 pub async fn a_session_that_died_lately_is_kept(fixture: &Fixture) {
     let dead = SessionSeen::Dead(fixture.declare_dead(fixture.opened().await.id).await);
     let session = dead.record().expect("it was just declared dead").id;

@@ -88,7 +88,7 @@ pub async fn a_claim_does_not_look_at_the_mark(fixture: &Fixture) {
     assert_eq!(left(fixture, &schedule).await, (vec![20, 5], Some(20)));
 }
 
-/// One schedule's purge leaves the others' runs and marks.
+/// A purge of one schedule leaves the others' runs and marks.
 pub async fn a_purge_keeps_to_its_schedule(fixture: &Fixture) {
     let [mine, other, foreign] =
         [fixture.schedule("nightly"), fixture.schedule("nightly2"), fixture.another().schedule("nightly")];

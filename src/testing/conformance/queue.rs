@@ -118,7 +118,7 @@ pub async fn an_entry_that_is_there_keeps_its_place(fixture: &Fixture) {
     assert_eq!(line(fixture, &lock).await, before, "joining the line again must change nothing");
 }
 
-/// One ticket is one place: a session that has two tickets for a lock is there twice.
+/// A ticket has one place: a session that has two tickets for a lock is in line twice.
 pub async fn each_ticket_of_a_session_has_its_place(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();
@@ -130,7 +130,7 @@ pub async fn each_ticket_of_a_session_has_its_place(fixture: &Fixture) {
     assert_eq!(names(line(fixture, &lock).await), [second], "only the ticket that left must leave");
 }
 
-/// Those who are there leave, whether or not others named beside them are.
+/// Places in line are given up, whether or not others named beside them exist.
 pub async fn leaving_passes_over_those_who_do_not_stand_there(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let other = fixture.lock("other");
@@ -153,7 +153,7 @@ pub async fn leaving_passes_over_those_who_do_not_stand_there(fixture: &Fixture)
     assert_eq!(names(line(fixture, &other).await), [came[1].clone()], "a place in another line stays");
 }
 
-/// Whoever left and comes again is at the end.
+/// A session that left and comes again is at the end.
 pub async fn whoever_comes_again_stands_at_the_end(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let came = line_of(fixture, &lock, 2).await;

@@ -36,7 +36,7 @@ pub async fn of_takes_that_race_one_wins(fixture: &Fixture) {
     }
 }
 
-/// One take sent 32 times at the same moment is one take.
+/// A take that is sent 32 times at the same moment is one take.
 pub async fn repeats_of_a_take_that_race_get_one_term(fixture: &Fixture) {
     let lock = fixture.lock("prize");
     let by = fixture.talkative(fixture.session(), 1);

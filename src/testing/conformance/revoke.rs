@@ -169,7 +169,7 @@ pub async fn force_takes_a_lock_away(fixture: &Fixture) {
     assert_eq!(set, SetAnswer::NotHeld, "nor does its value");
 }
 
-/// Its holder lives, and keeps what else it holds.
+/// The holder lives, and keeps its other locks.
 pub async fn force_takes_one_lock_only(fixture: &Fixture) {
     let session = fixture.opened().await.id;
     let [taken, kept] = ["taken away", "kept"].map(|key| fixture.lock(key));

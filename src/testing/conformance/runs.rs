@@ -171,7 +171,7 @@ pub async fn an_attempt_that_was_the_last_is_not_replaced(fixture: &Fixture) {
     }
 }
 
-/// Whoever wants to replace an attempt that was never made is the first.
+/// A claim in place of an attempt that was never made is the first.
 pub async fn a_claim_in_place_of_nobody_is_granted(fixture: &Fixture) {
     let run = run(&fixture.schedule("nightly"), 1000);
     let claim = Claim { instead_of: Some((Term::new(3), 1)), ..claim(&run, fixture.session(), 2) };
@@ -231,7 +231,7 @@ pub async fn an_attempt_ends_once(fixture: &Fixture) {
     }
 }
 
-/// Whoever was replaced, or never claimed it, writes nothing, and learns who is on record.
+/// An attempt that was replaced, or never claimed it, writes nothing, and learns which is on record.
 pub async fn only_the_attempt_on_record_ends(fixture: &Fixture) {
     let run = run(&fixture.schedule("nightly"), 1000);
     let first = claim(&run, fixture.session(), 1);

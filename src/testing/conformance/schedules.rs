@@ -93,7 +93,7 @@ async fn full_record(fixture: &Fixture, schedule: &ScheduleId) -> ScheduleRecord
     instructed(fixture, schedule, Instruction::Run(order(5))).await
 }
 
-/// Its timing, since when by the store's clock, and in whose name: and nothing else.
+/// A definition records its rules, its time by the store's clock, and its owner's term: and nothing else.
 pub async fn a_definition_is_there_afterwards(fixture: &Fixture) {
     let schedule = fixture.schedule("$nightly.report 👑");
     assert_eq!(look(fixture, &schedule).await, ScheduleSeen::Absent, "nobody has said anything of it");
@@ -225,7 +225,7 @@ pub async fn the_pauses_before_the_last_one_are_remembered(fixture: &Fixture) {
     }
 }
 
-/// Whoever lost the schedule says nothing of it any more.
+/// An owner that has lost the schedule cannot define it any more.
 pub async fn an_owner_of_a_smaller_term_defines_nothing(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     let first = defined(fixture, define(&schedule, 7, "0 3 * * *", "retry 3")).await;
@@ -377,8 +377,8 @@ pub async fn of_orders_that_race_none_is_lost(fixture: &Fixture) {
     assert_eq!(found(look(fixture, &schedule).await).orders, expected);
 }
 
-/// Whoever has something to say of it makes its record, also if that is nothing yet; and what is said stays
-/// when it is defined.
+/// An instruction makes the schedule's record, even if it changes nothing yet; and its effect stays when the schedule
+/// is defined.
 pub async fn a_schedule_nobody_defined_may_be_instructed(fixture: &Fixture) {
     for (number, instruction) in
         [Instruction::Resume, ran(5), pause(), Instruction::Run(order(5))].into_iter().enumerate()
@@ -394,7 +394,7 @@ pub async fn a_schedule_nobody_defined_may_be_instructed(fixture: &Fixture) {
     }
 }
 
-/// Its definition, its pause and its orders are three things.
+/// A schedule's definition, its pause and its orders are independent.
 pub async fn what_is_said_of_a_schedule_leaves_the_rest(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     let all = full_record(fixture, &schedule).await;
@@ -434,7 +434,7 @@ pub async fn a_purge_raises_the_mark_and_leaves_the_rest(fixture: &Fixture) {
     assert_eq!(full_record(fixture, &other).await.mark, mark);
 }
 
-/// One that has no mark yet has none in its history either.
+/// A schedule that has no mark yet has none in its history either.
 pub async fn a_record_is_no_mark(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     full_record(fixture, &schedule).await;
@@ -456,7 +456,7 @@ pub async fn schedules_are_read_in_the_order_asked_for(fixture: &Fixture) {
     assert_eq!(sure(fixture.store().schedules(vec![], LIMIT)).await, []);
 }
 
-/// Whatever a schedule is called, goes by, and is held back for comes back as it was said.
+/// Any text in a schedule's name, rules or pause is read back as it was written.
 pub async fn any_text_may_be_said_of_a_schedule(fixture: &Fixture) {
     let most = [full(Rules::MAX_BYTES, "$"), full(Rules::MAX_BYTES, "👑")];
     let sayings: Vec<_> = ODD.iter().map(|text| (*text).to_owned()).chain(most).collect();

@@ -130,7 +130,7 @@ pub async fn of_openings_that_race_one_is_kept(fixture: &Fixture) {
     }
 }
 
-/// Its number and nonce, and when: nothing else of the record changes.
+/// A beat's number, nonce and time change: nothing else of the record does.
 pub async fn a_beat_writes_its_number_and_nonce(fixture: &Fixture) {
     let open = Open { shares: shares(), ..fixture.opening() };
     let opened = alive(fixture.open(&open).await);

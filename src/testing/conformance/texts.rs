@@ -82,8 +82,7 @@ pub async fn any_text_is_a_key_of_its_own(fixture: &Fixture) {
     }
 }
 
-/// Whatever people call things, and whatever they say of them, comes back as it was said: from a
-/// take, from the queue, and after a hand-over.
+/// Any name, reason or value is read back as it was written: from a take, from the queue, and after a hand-over.
 pub async fn any_text_may_be_said_of_a_lock(fixture: &Fixture) {
     let mut sayings: Vec<_> = ODD.iter().map(|text| ((*text).to_owned(), (*text).to_owned())).collect();
     sayings.push((full(Holder::MAX_BYTES, "$"), full(Why::MAX_BYTES, "\n$\"'\\\t\0")));

@@ -94,7 +94,7 @@ operations! {
 }
 
 impl Operation {
-    /// Its place in [`ALL`](Self::ALL).
+    /// Returns the operation's place in [`ALL`](Self::ALL).
     pub(super) const fn index(self) -> usize {
         self as usize
     }

@@ -82,7 +82,7 @@ fn why_and_value(bytes: &[u8], text: &str) {
     }
 }
 
-/// One text a session, and one session a text.
+/// Checks that a session has one text, and a text one session.
 fn session(text: &str) {
     if let Ok(session) = text.parse::<SessionId>() {
         assert_eq!(session.to_string(), text);

@@ -13,7 +13,7 @@ const FILE: &str = "tests/mongodb/costs.txt";
 /// As of expect-test: rewrites what differs.
 const UPDATE: &str = "UPDATE_EXPECT";
 
-/// What a figure may be.
+/// Permitted values of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Allowed {
     Exactly(i64),
@@ -90,9 +90,9 @@ fn parse(figures: &str) -> Row {
 pub(crate) struct Table {
     path: PathBuf,
     lines: Vec<String>,
-    /// What was measured as it is written down.
+    /// Operations whose cost is as written down.
     right: BTreeSet<String>,
-    /// What was not, with its line.
+    /// Operations whose cost is not, each with its message.
     wrong: BTreeMap<String, String>,
 }
 

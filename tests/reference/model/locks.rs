@@ -16,7 +16,7 @@ pub(crate) struct Lock {
     /// Number of the grants that the record has forgotten, because it was purged.
     forgotten: usize,
     closed: Option<Closing>,
-    /// Somebody joined its line while it was held, and nobody has released it to nobody since.
+    /// True if a session joined its line while it was held, and it was not released as `Free` since.
     pub(super) wanted: bool,
     /// The clock's weeks when it was last granted.
     weeks: u64,
@@ -50,7 +50,7 @@ impl Lock {
         self.grants.last().filter(|grant| grant.end.is_none()).map(|grant| &grant.by)
     }
 
-    /// Its last term.
+    /// Returns the last term.
     pub(crate) fn term(&self) -> Option<Term> {
         self.grants.last().and_then(|grant| grant.term)
     }

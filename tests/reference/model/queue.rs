@@ -36,7 +36,7 @@ impl Model {
         self.line.retain(|place| !place.is(lock, *session, *ticket));
     }
 
-    /// Nobody dead stands in line any more.
+    /// Removes the places of dead sessions.
     pub(crate) fn leave_the_dead(&mut self) {
         let lives = &self.lives;
         self.line.retain(|place| !lives.get(&place.by.session).is_some_and(Life::is_dead));

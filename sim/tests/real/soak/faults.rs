@@ -23,7 +23,7 @@ pub(crate) enum Fault {
     CutFromAll,
     /// A member that is not the primary is cut off from the primary.
     CutFollower,
-    /// One site of the fleet is cut off from all members.
+    /// A site of the fleet is cut off from all members.
     CutSite { site: usize, cut: Cut },
     /// SIGSTOP of the process that holds most, until others hold it.
     FreezeHolder,

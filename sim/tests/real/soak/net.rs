@@ -24,7 +24,7 @@ impl Place {
         }
     }
 
-    /// Nobody else sees these addresses, so that any will do.
+    /// Returns the address. Other machines do not see it, so any will do.
     pub(crate) fn address(self) -> String {
         match self {
             Self::Member(number) => format!("10.0.0.{}", 11 + number),
@@ -32,18 +32,18 @@ impl Place {
         }
     }
 
-    /// The address of whoever makes all this.
+    /// Address of the harness.
     const HARNESS: &str = "10.0.0.1";
 }
 
 /// Packets that a cut swallows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// Those to and from there.
+    /// Packets to and from there.
     Both,
-    /// Those that come from there.
+    /// Packets that come from there.
     From,
-    /// Those that go there.
+    /// Packets that go there.
     To,
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct World {
     pub(crate) set: Set,
     pub(crate) fleet: Fleet,
     pub(crate) counts: BTreeMap<Count, u64>,
-    /// Those of the fleet that are to be started again.
+    /// Processes of the fleet that are to be started again.
     gone: Vec<usize>,
 }
 

@@ -170,7 +170,7 @@ impl World {
         }
     }
 
-    /// One second goes by.
+    /// Lets one second go by.
     pub(super) async fn second(&mut self) {
         let end = Instant::now() + SECOND;
         loop {

@@ -83,7 +83,7 @@ fn instant() -> impl Strategy<Value = i64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, ..crate::seeded::config() })]
+    #![proptest_config(ProptestConfig { cases: 1000, ..crate::tests::seeded::config() })]
 
     #[test]
     fn the_next_is_later_and_nothing_lies_between(

@@ -69,7 +69,7 @@ impl World {
     }
 }
 
-/// One that holds the lock and nothing else, which has learned that somebody waits.
+/// Returns a world where one instance holds the lock, and nothing else happens.
 fn holds() -> World {
     let mut world = World::new(1, 2, Flaws::default());
     world.calm = true;

@@ -201,7 +201,7 @@ impl YieldingFleet {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..crate::seeded::config() })]
+    #![proptest_config(ProptestConfig { cases: 2000, ..crate::tests::seeded::config() })]
 
     #[test]
     fn a_task_is_not_given_to_a_member_that_gave_it_up_while_another_has_room(fleet in yielding_fleets()) {

@@ -99,7 +99,7 @@ impl Fleet {
         self.tell(&News::Task(key.clone(), seen));
     }
 
-    /// One member hears some of its news, in the order in which they came.
+    /// Gives a member some of its news, in the order in which they came.
     fn hear(&mut self, session: SessionId, most: usize) {
         let now = at(self.now);
         let Some(one) = self.members.get_mut(&session) else { return };
@@ -115,7 +115,7 @@ impl Fleet {
         }
     }
 
-    /// One member plans, and does its part: some of it at once, as the store allows.
+    /// Plans for a member, and does its part: some of it at once, as the store allows.
     fn act(&mut self, session: SessionId) -> usize {
         let Some(one) = self.members.get(&session) else { return 0 };
         let resolved = one.view.resolve(&one.me, &one.mine, BOUNDS, at(self.now));
@@ -252,7 +252,7 @@ fn a_join_and_a_crash_move_as_few_as_can_be() {
     }
 }
 
-/// Whatever a member has that another is known to know, that one has hardly fewer.
+/// Asserts that no holder of a task has over two more than a member that is known to know it.
 fn assert_even(fleet: &Fleet, seed: u64) {
     let counts = fleet.counts();
     for (task, (holder, _)) in &fleet.truth {

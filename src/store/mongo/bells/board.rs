@@ -21,7 +21,7 @@ const HINTS_KEPT: usize = 4096;
 #[derive(Clone, Debug)]
 pub(in crate::store::mongo) struct Failure {
     pub(in crate::store::mongo) error: String,
-    /// Somebody has to change something first.
+    /// True if an operator has to change something first.
     pub(in crate::store::mongo) lasting: bool,
 }
 
@@ -85,7 +85,7 @@ impl Board {
         self.tell(Notice::Deaf(bucket, failure));
     }
 
-    /// Nobody listens to it any more.
+    /// Forgets a bucket that has no listeners any more.
     pub(in crate::store::mongo) fn left(&self, bucket: Bucket) {
         locked(&self.deaf).remove(&bucket);
     }

@@ -43,7 +43,7 @@ const SIZE: i64 = 256 * 1024;
 /// Enough for a server that works, and no more: who waits for a bell polls.
 const LIMIT_MS: i64 = 2000;
 
-/// One of the collections.
+/// A collection of bells, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::store::mongo) struct Bucket(u8);
 
@@ -244,7 +244,7 @@ impl Buckets {
     }
 }
 
-/// What became of an insert.
+/// The outcome of an insert.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Inserted {
     All,

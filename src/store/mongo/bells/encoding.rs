@@ -19,7 +19,7 @@ use crate::{
 /// The most bytes of news in one document.
 const LARGEST: usize = 16 * 1024;
 
-/// Who is told, as bells name it. Two that are equal are so byte by byte: the server compares them.
+/// Encodes a topic, as bells name it. Two that are equal are so byte by byte: the server compares them.
 pub(super) fn topic(topic: &Topic) -> Document {
     match topic {
         Topic::Session(session) => doc! { "session": session.to_string() },

@@ -150,7 +150,7 @@ impl Ringer {
                 continue;
             };
             let Failure { error, lasting } = &failure;
-            words::debug!(error, "a bell was not rung: those whom it concerns look at the next poll");
+            words::debug!(error, "could not ring a bell: its receivers read at their next poll");
             failed = true;
             let pause = if *lasting { MENDED_WITHIN } else { PAUSE };
             self.mute.send_modify(|mute| _ = mute.insert(bucket, failure));

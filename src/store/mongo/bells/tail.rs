@@ -21,8 +21,8 @@ use super::{
     encoding,
 };
 use crate::{
+    backoff::jittered,
     clock::{Clock, Moment, SystemClock},
-    logic::backoff::jittered,
     store::{
         Bell, Topic,
         mongo::{
@@ -46,7 +46,7 @@ struct Open {
     last: Option<Bson>,
 }
 
-/// What a cursor has read at once.
+/// Documents that a cursor has read at once.
 struct Batch {
     /// The cursor; zero if it has ended.
     id: i64,
@@ -185,7 +185,7 @@ async fn open(
     opened.map(Some)
 }
 
-/// What all cursors of one tail share.
+/// The state that all cursors of one tail share.
 struct Tail<'a> {
     shared: &'a Shared,
     bucket: Bucket,

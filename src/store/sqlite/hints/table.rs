@@ -8,7 +8,7 @@ use crate::{model::StoreTime, store::Bell, words};
 
 /// The rings that are kept at least. Whoever is further behind gets a resync.
 const KEPT: i64 = 4096;
-/// They are pruned once in so many.
+/// The number of rings between two prunings.
 const PRUNED_EVERY: i64 = 256;
 
 /// Rings these bells, in the transaction that is open on the connection: they are heard if it commits, once it is
@@ -67,12 +67,12 @@ impl Reader {
         Ok(last.query_row([], |row| row.get(0)).optional()?.unwrap_or(0))
     }
 
-    /// What was rung since the last call; a resync in place of what is not there any more, or cannot be read.
+    /// Returns the bells rung since the last call; a resync in place of those that are gone or cannot be read.
     pub(super) fn news(&mut self) -> Vec<Heard> {
         match self.read() {
             Ok(heard) => heard,
             Err(error) => {
-                words::debug!(%error, "could not read who is told of changes");
+                words::debug!(%error, "could not read the topics of listeners");
                 // Where it stands is read anew with the next change.
                 (self.version, self.last) = (-1, -1);
                 vec![Heard::Resync]

@@ -11,7 +11,7 @@ const TAB: char = '\t';
 /// Before the name of the spread, in the kind of a task.
 const TASK: &str = "task:";
 
-/// Those who are told, as text; none if all are.
+/// Returns a topic as text. A bell for all listeners has none.
 pub(super) fn topic(topic: &Topic) -> String {
     match topic {
         Topic::Session(session) => format!("session{TAB}{session}"),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::seeded::config())]
+        #![proptest_config(crate::tests::seeded::config())]
 
         #[test]
         fn a_bell_is_read_as_it_was_written(

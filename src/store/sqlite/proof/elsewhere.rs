@@ -32,7 +32,7 @@ impl SessionFiles {
     }
 }
 
-/// Nobody listens.
+/// A listener that never exists.
 #[derive(Debug)]
 pub(in crate::store::sqlite) enum Listener {}
 

@@ -21,7 +21,7 @@ use crate::{model::SessionId, store::Presence, store::sqlite::file_system::FileS
 
 /// Where the kernel says which boot this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// What a file is called until it is locked, before a random number.
+/// The prefix of a file's name until it is locked; a random number follows.
 const NEW: &str = "new-";
 /// Whom a file may be open to.
 const OPEN_TO: Mode =
@@ -33,7 +33,7 @@ const ATTEMPTS: u32 = 16;
 pub(in crate::store::sqlite) struct SessionFiles {
     path: PathBuf,
     folder: OwnedFd,
-    /// This boot of this kernel.
+    /// The id of this boot of this kernel.
     boot: String,
     /// The permissions of a file.
     file_mode: Mode,
@@ -56,15 +56,15 @@ impl Proof {
 /// Reason why there is no proof that a session is dead.
 #[derive(Debug)]
 pub(in crate::store::sqlite) enum NoProof {
-    /// Its file is locked: its process lives, frozen or not, or one that it forked.
+    /// The session's file is locked: its process lives, frozen or not, or one that it forked.
     Held,
-    /// It has no file.
+    /// The session has no file.
     Missing,
-    /// Its file is not the one it held.
+    /// The session's file is not the one it held.
     AnotherFile,
-    /// Its file was locked under another kernel, or before this one was booted.
+    /// The session's file was locked under another kernel, or before this one was booted.
     AnotherBoot,
-    /// Its file could not be looked at.
+    /// The session's file could not be looked at.
     Failed(io::Error),
 }
 
@@ -91,7 +91,7 @@ pub(in crate::store::sqlite) struct HeldFile {
 }
 
 impl HeldFile {
-    /// What the session's record is to say.
+    /// Returns the identity that the session's record is to contain.
     #[cfg(test)]
     pub(in crate::store::sqlite) const fn identity(&self) -> &Identity {
         &self.identity
@@ -127,7 +127,7 @@ impl fmt::Debug for HeldFile {
     }
 }
 
-/// Whoever may read a file may look into its folder.
+/// Returns the mode of a folder: a user who may read a file may look into it.
 fn of_folder(file: Mode) -> Mode {
     let mut folder = file;
     for (read, look) in [(Mode::RUSR, Mode::XUSR), (Mode::RGRP, Mode::XGRP), (Mode::ROTH, Mode::XOTH)] {
@@ -166,14 +166,14 @@ impl SessionFiles {
         if !file_system.is_local() {
             words::warn!(
                 folder = %folder_name, ?file_system,
-                "not a local file system, so no death is proven: others wait for the whole ttl of a process that died"
+                "not a local file system: no crash detection, takeovers wait for the ttl"
             );
             return Ok(None);
         }
         let Some(boot) = boot_id() else {
             words::warn!(
                 folder = %folder_name,
-                "the kernel does not say which boot this is, so no death is proven: others wait for the whole ttl of a process that died"
+                "the kernel reports no boot id: no crash detection, takeovers wait for the ttl"
             );
             return Ok(None);
         };
@@ -346,7 +346,7 @@ impl SessionFiles {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => {
                 let error = told("remove", &self.path.join(name), error);
-                words::debug!(%error, "left a file behind that nobody needs");
+                words::debug!(%error, "left an unneeded file behind");
             }
         }
     }

@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr};
 pub(in crate::store::sqlite) struct Identity {
     pub(in crate::store::sqlite) device: u64,
     pub(in crate::store::sqlite) inode: u64,
-    /// What `/proc/sys/kernel/random/boot_id` said.
+    /// The content of `/proc/sys/kernel/random/boot_id`.
     pub(in crate::store::sqlite) boot: String,
 }
 

@@ -18,22 +18,22 @@ use crate::{
     words,
 };
 
-/// The kernel tells of a close a moment before it lets the lock go, and nothing tells of that: so it is tried again
-/// for so long. A file that is locked then was opened by somebody else, who closed it.
+/// The duration of attempts at a locked file: the kernel reports a close a moment before it releases the lock, and does
+/// not report the release. A file that is still locked then was opened by another process, which closed it.
 const SOON: Duration = Duration::from_secs(2);
-/// What was proven and could not be written is tried again for so long. After that others find it by its ttl.
+/// The duration of attempts to write a proven death. After that others find it by the session's ttl.
 const LATEST: Duration = Duration::from_secs(30);
 const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// The number of sessions that are looked at together.
 const PART: usize = 500;
 
-/// What a session's record says.
+/// The state of a session on record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store::sqlite) enum OnRecord {
-    /// It is alive, and holds that file, if it could be given one.
+    /// The session is alive, and holds that file, if it could be given one.
     Alive(Option<Identity>),
-    /// It is dead: nobody needs its file any more.
+    /// The session is dead: its file is not needed any more.
     Dead,
     /// There is none: it is just being opened, or its process died before that, or its record was purged.
     Missing,
@@ -113,7 +113,7 @@ impl<R: Register> Ear<R> {
             };
             if let Err(error) = heard {
                 let folder = self.files.path().display();
-                words::warn!(%folder, %error, "deaths are proven no more: others wait for the whole ttl of a process that died");
+                words::warn!(%folder, %error, "crash detection stopped: takeovers wait for the ttl");
                 return;
             }
             self.prove();
@@ -125,7 +125,7 @@ impl<R: Register> Ear<R> {
         let sessions = match self.files.sessions() {
             Ok(sessions) => sessions,
             Err(error) => {
-                return words::warn!(%error, "could not look for sessions that died before: others wait for their whole ttl");
+                return words::warn!(%error, "could not check for crashed sessions: their takeovers wait for the ttl");
             }
         };
         for part in sessions.chunks(PART) {

@@ -402,7 +402,7 @@ fn a_session_that_never_got_a_record_leaves_no_file() {
     assert!(told.try_recv().is_err());
 }
 
-/// Those who open are many, and so are those who tidy up: nobody's file is taken from under its name.
+/// Many threads open sessions while others tidy up: no session's file is taken from under its name.
 #[test]
 fn whoever_is_just_opening_a_session_never_loses_its_file() {
     const OPENERS: u128 = 3;
