@@ -1,4 +1,4 @@
-//! What an operator does: each says what it will do and asks, and leaves a reason on record.
+//! Commands of an operator: each prints what it will do, asks, and leaves a reason on record.
 
 mod drain;
 mod put_back;
@@ -27,7 +27,7 @@ pub(crate) enum Act {
     /// They go one after the other, and none comes back until the instance is undrained or started anew. Keys that it
     /// holds otherwise are not concerned: `tenure release` asks for those.
     Drain(drain::Drain),
-    /// Let a drained instance have tasks again
+    /// Let a drained instance accept tasks again
     Undrain(drain::Drain),
     /// Hold a schedule back: no tick of it is run
     ///
@@ -53,7 +53,7 @@ pub(crate) struct Because {
     yes: bool,
 }
 
-/// One who acts on a store.
+/// The operator who acts on a store.
 pub(crate) struct Operator<'a> {
     pub(crate) look: Look,
     pub(crate) by: Holder,
@@ -62,7 +62,7 @@ pub(crate) struct Operator<'a> {
     common: &'a Common,
 }
 
-/// What was done, for programs; `said` is the sentence for people.
+/// The outcome for programs; `said` is the sentence for people.
 #[derive(Debug, Serialize)]
 pub(crate) struct Done {
     pub(crate) said: String,

@@ -52,7 +52,7 @@ pub(crate) struct Check {
     timeout: String,
 }
 
-/// What is to be checked.
+/// The checks to run, with their limits.
 struct Wanted {
     /// Nothing for all.
     schedules: Option<Vec<ScheduleName>>,
@@ -116,7 +116,7 @@ async fn look_at(look: &Look, wanted: &Wanted) -> Result<Verdict, Failure> {
     Ok(Verdict::of(verdict.findings, &verdict.well))
 }
 
-/// What was found, and what is well in words.
+/// Findings, and sentences about all that is well.
 #[derive(Default)]
 struct Judged {
     findings: Vec<Finding>,

@@ -1,4 +1,4 @@
-//! What every subcommand understands: the store, the names, the durations, the form of the output.
+//! Options of every subcommand: the store, the names, the durations, the form of the output.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ pub(crate) struct Common {
     )]
     pub(crate) store_file: Option<PathBuf>,
 
-    /// Those of one namespace share keys [default: default]
+    /// Instances in the same namespace share keys [default: default]
     #[arg(
         long,
         global = true,
@@ -76,7 +76,7 @@ pub(crate) struct Common {
     )]
     pub(crate) refresh_duration: Option<String>,
 
-    /// How long before its lease ends a child is told to stop: the most of --kill-after [default: a sixth of the ttl]
+    /// Time from SIGTERM for a child to the end of its lease: maximum of --kill-after [default: a sixth of the ttl]
     #[arg(long, global = true, env = "TENURE_STOP_GRACE", value_name = "TIME", help_heading = "Durations")]
     pub(crate) stop_grace: Option<String>,
 
@@ -88,7 +88,7 @@ pub(crate) struct Common {
     #[arg(long, global = true, value_enum, default_value_t = Colour::Auto, value_name = "WHEN", help_heading = "Output")]
     pub(crate) color: Colour,
 
-    /// What of the engine's own log goes to standard error [default: error; info for cron and spread]
+    /// Level of the engine's log on standard error [default: error; info for cron and spread]
     #[arg(
         long,
         global = true,
@@ -117,7 +117,7 @@ pub(crate) enum Colour {
     Never,
 }
 
-/// How much is logged.
+/// Level of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
 pub(crate) enum Level {
     Off,

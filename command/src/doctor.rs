@@ -72,7 +72,7 @@ async fn find(settings: &Settings, read_only: bool) -> Result<(Findings, Option<
     }
 }
 
-/// What is found by looking alone.
+/// Returns the findings of a read-only run.
 #[cfg(feature = "ui")]
 pub(crate) async fn look_only(settings: &Settings) -> Vec<Finding> {
     let (mut findings, _) = match find(settings, true).await {

@@ -1,4 +1,4 @@
-//! What the documents tell people to type is understood.
+//! Tests that the command accepts the command lines in the documents.
 
 use clap::Parser;
 

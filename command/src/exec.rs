@@ -42,7 +42,7 @@ pub(crate) struct Exec {
     #[arg(long, short, conflicts_with = "wait")]
     nonblock: bool,
 
-    /// Wait so long at most [default: for ever]
+    /// Longest wait [default: for ever]
     #[arg(long, short, value_name = "TIME")]
     wait: Option<String>,
 
@@ -50,11 +50,11 @@ pub(crate) struct Exec {
     #[arg(long, short = 'E', value_name = "CODE", default_value_t = HELD)]
     conflict_exit_code: u8,
 
-    /// What for: shown to whoever looks who holds the key
+    /// Reason for holding the key, shown with its holder
     #[arg(long, value_name = "TEXT")]
     why: Option<String>,
 
-    /// From SIGTERM to SIGKILL [default, and at most: the stop grace]
+    /// Time between SIGTERM and SIGKILL [default and maximum: --stop-grace]
     #[arg(long, value_name = "TIME")]
     kill_after: Option<String>,
 
@@ -118,7 +118,11 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
         std::process::exit(i32::from(code));
     }
     if let Err(error) = guard.release().await {
-        eprintln!("tenure: the key {:?} is free a ttl from now at the latest: {error}", lock.key.as_str());
+        eprintln!(
+            "tenure: could not release the key {:?}; it expires within {}: {error}",
+            lock.key.as_str(),
+            humantime::format_duration(elect.config().ttl())
+        );
     }
     close(elect, place).await;
     Ok(code)
@@ -171,7 +175,7 @@ enum Got {
 }
 
 impl Got {
-    /// Says why not, and returns the exit code.
+    /// Prints the reason and returns the exit code.
     fn told(self) -> u8 {
         match self {
             Self::Guard(..) => 0,
@@ -249,8 +253,12 @@ impl Asked<'_> {
         let reason = self.reason(&busy);
         let time = match (&busy, self.exec.nonblock, self.deadline) {
             (Busy::Held(held), true, _) if self.looks_dead(held).await? => {
-                eprintln!("tenure: {reason}, which has stopped beating: watching it for up to one ttl");
-                Some(self.elect.config().ttl() + LOOK)
+                let ttl = self.elect.config().ttl();
+                eprintln!(
+                    "tenure: {reason}; it may be dead, checking for up to {}",
+                    humantime::format_duration(ttl)
+                );
+                Some(ttl + LOOK)
             }
             (_, true, _) => return Ok(Err(reason)),
             (_, false, None) => None,
@@ -275,7 +283,7 @@ impl Asked<'_> {
             Busy::Closed { until } => {
                 format!("the key {:?} is kept closed until {}", self.lock.key.as_str(), times::local(*until))
             }
-            _ => format!("the key {:?} is wanted by this very process", self.lock.key.as_str()),
+            _ => format!("this process already holds or waits for the key {:?}", self.lock.key.as_str()),
         }
     }
 
@@ -296,8 +304,8 @@ impl Asked<'_> {
         }))
     }
 
-    /// Whether the holder's last beat is older than its ttl, by clocks that may differ: a hint, which decides only
-    /// whether it is watched.
+    /// Returns whether the holder's last beat is older than its ttl. The clocks may differ, so this is a hint and
+    /// decides only whether the holder is watched.
     async fn looks_dead(&self, held: &HeldBy) -> Result<bool, Failure> {
         let seen = self.place.store.observe(vec![held.session], LOOK).await?;
         let now = self.elect.health().store_time.map_or_else(times::now, |(now, _)| now);

@@ -1,12 +1,12 @@
-//! How the command ends: the codes, and a sentence for each failure.
+//! Exit codes, and a sentence for each failure.
 
 use std::fmt;
 
-/// What was written on the command line cannot be understood.
+/// The command line is invalid.
 pub(crate) const USAGE: u8 = 64;
 /// The store cannot be reached, or does not answer.
 pub(crate) const STORE_AWAY: u8 = 69;
-/// Somebody else holds the key.
+/// Another holder has the key.
 pub(crate) const HELD: u8 = 75;
 /// The configuration breaks a rule.
 pub(crate) const CONFIG: u8 = 78;

@@ -16,7 +16,7 @@ use crate::{
     under::{self, Ended, Patience, Status},
 };
 
-/// What all children of an instance have in common.
+/// Settings that all children of an instance have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Jobs {
     pub(crate) patience: Patience,

@@ -25,7 +25,7 @@ const LONGEST: usize = 200;
 /// Between two looks whether nobody has it any more.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Who may read and write the store.
+/// Returns the read and write permission bits of the store.
 fn mode(store: &Path) -> io::Result<u32> {
     Ok(fs::metadata(store)?.mode() & 0o666)
 }

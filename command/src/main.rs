@@ -68,7 +68,7 @@ enum Command {
     See(see::See),
     #[command(flatten)]
     Act(act::Act),
-    /// Say in one line and by the exit code whether all is well, for monitors and probes
+    /// Check health for monitors and probes; prints one line, sets the exit code
     Check(check::Check),
     /// Check the settings without touching the store
     CheckConfig(check_config::CheckConfig),
@@ -78,7 +78,7 @@ enum Command {
     Schema(schema::Schema),
     /// Watch instances come and go: a fleet of processes on this machine, in half a minute
     Demo(demo::Demo),
-    /// One of the instances of a demo
+    /// Run an instance of a demo
     #[command(hide = true)]
     DemoInstance,
     #[command(flatten)]

@@ -24,9 +24,9 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub(crate) async fn listen(address: SocketAddr) -> Result<Self, Failure> {
-        let listener = TcpListener::bind(address).await.map_err(|error| {
-            Failure::config(format!("--metrics {address} cannot be listened on: {error}"))
-        })?;
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|error| Failure::config(format!("cannot listen on {address} (--metrics): {error}")))?;
         let recorded = PrometheusBuilder::new()
             .install_recorder()
             .map_err(|error| Failure::failed(format!("metrics cannot be recorded: {error}")))?;

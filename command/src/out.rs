@@ -1,4 +1,4 @@
-//! What is printed: a table for people, one JSON document for programs.
+//! Output: a table for people, one JSON document for programs.
 
 use std::io::{self, IsTerminal, Write};
 

@@ -16,12 +16,12 @@ use crate::{
     settings::{Settings, Uri},
 };
 
-/// How a store is opened.
+/// The mode in which a store is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
-    /// To look: nothing is made that is not there.
+    /// Read-only: never creates the store.
     Looking,
-    /// To hold something.
+    /// Read-write.
     Working,
 }
 
@@ -61,7 +61,9 @@ fn default_file() -> Result<PathBuf, Failure> {
     let folder = absolute("XDG_STATE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
         .ok_or_else(|| {
-            Failure::config("neither --store nor HOME is set, so there is no place for a store: write --store sqlite:PATH")
+            Failure::config(
+                "neither --store nor HOME is set: no default location for the store; set --store sqlite:PATH",
+            )
         })?;
     Ok(folder.join("tenure/tenure.db"))
 }

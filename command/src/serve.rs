@@ -1,4 +1,4 @@
-//! What runs until it is told to stop: `cron` and `spread`.
+//! Commands that run until they are stopped: `cron` and `spread`.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -19,14 +19,14 @@ use crate::{
     under::Patience,
 };
 
-/// Options of those.
+/// Options of these commands.
 #[derive(Args, Debug)]
 pub(crate) struct Long {
     /// Address for metrics and health over HTTP, such as 127.0.0.1:9150: /metrics and /healthz
     #[arg(long, value_name = "ADDR")]
     metrics: Option<SocketAddr>,
 
-    /// From SIGTERM to SIGKILL of a child [default, and at most: the stop grace]
+    /// Time between SIGTERM and SIGKILL of a child [default and maximum: --stop-grace]
     #[arg(long, value_name = "TIME")]
     kill_after: Option<String>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Served {
     signals: tokio::sync::mpsc::UnboundedReceiver<signals::Came>,
 }
 
-/// What a served instance is to do next.
+/// The next step of a served instance.
 enum Next {
     /// Read its file again.
     Reload,
@@ -127,7 +127,7 @@ impl Served {
         self.notify.stopping();
         let report = self.elect.close().await;
         for lock in &report.overran {
-            eprintln!("tenure: something still runs under {lock}, which is left to its ttl");
+            eprintln!("tenure: a process still runs under {lock}; keeping the lock until its lease expires");
         }
         drop(self.elect);
         self.place.close().await;

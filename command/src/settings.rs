@@ -8,7 +8,7 @@ use toml::{Table, Value};
 
 use crate::{common::Common, exit::Failure};
 
-/// What a configuration file may say beside the fields of the library.
+/// Fields of a configuration file in addition to those of the library.
 const STORE: &str = "store";
 const STORE_FILE: &str = "store_file";
 
@@ -24,10 +24,10 @@ const MORE: [&str; 8] = [
     "retention.sessions",
 ];
 
-/// What `takeover_within` decides.
+/// Fields that `takeover_within` determines.
 const FOLLOW: [&str; 5] = ["refresh_interval", "refresh_duration", "hold_duration", "stop_grace", "margin"];
 
-/// What was set, and where.
+/// The settings and their sources.
 #[derive(Debug)]
 pub(crate) struct Settings {
     /// The store's URI, if one was given.
@@ -42,7 +42,7 @@ pub(crate) enum Source {
     Option,
     Variable,
     File,
-    /// What follows from others.
+    /// Derived from other settings.
     Derived,
     Default,
 }

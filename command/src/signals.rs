@@ -29,8 +29,8 @@ pub(crate) struct Came {
 }
 
 impl Came {
-    /// Whether the child has it already: a terminal sends what its keys say to its whole foreground group. Its end it
-    /// tells the leader of the session alone, which this may be.
+    /// Returns whether the child has it, too: a terminal sends the signals of its keys to its whole foreground group,
+    /// but SIGHUP to the leader of the session alone, which may be this process.
     pub(crate) const fn child_has_it(self) -> bool {
         self.from_terminal && self.signal != SIGHUP
     }
@@ -38,8 +38,9 @@ impl Came {
 
 /// Waits for a signal that ends the program.
 pub(crate) fn ended() -> Result<BoxFuture<'static, ()>, Failure> {
-    let listen =
-        |kind| signal(kind).map_err(|error| Failure::failed(format!("no signal can be awaited: {error}")));
+    let listen = |kind| {
+        signal(kind).map_err(|error| Failure::failed(format!("cannot install signal handlers: {error}")))
+    };
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
     Ok(async move {
         tokio::select! {

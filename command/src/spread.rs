@@ -27,7 +27,7 @@ use crate::{
     times,
 };
 
-/// What stands for the task in a command.
+/// Placeholder for the task in a command.
 const PLACE: &str = "{}";
 
 /// Run one child per task, spread over the instances
@@ -45,11 +45,11 @@ pub(crate) struct Spread {
     #[arg(long, value_name = "FILE")]
     tasks: PathBuf,
 
-    /// The most tasks of this instance, 4096 at most [default: as many]
+    /// Maximum tasks on this instance [max and default: 4096]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(MOST)))]
     cap: Option<u32>,
 
-    /// This instance's part in proportion to the others'
+    /// Share of this instance relative to the others
     #[arg(long, default_value_t = 1, value_name = "N")]
     weight: u32,
 
@@ -144,7 +144,7 @@ impl Spread {
     }
 }
 
-/// One task a line; or the line that is none.
+/// Parses one task per line, or returns the first invalid line and the rule that it breaks.
 fn tasks(text: &str) -> Result<BTreeSet<Key>, (usize, String)> {
     let mut found = BTreeSet::new();
     for (number, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {

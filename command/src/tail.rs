@@ -10,7 +10,7 @@ use std::{
 /// So much of the end is kept.
 const KEPT: usize = 1024;
 
-/// What a child writes to standard error.
+/// The reader of a child's standard error.
 pub(crate) struct Tail(Option<JoinHandle<VecDeque<u8>>>);
 
 impl Tail {

@@ -49,7 +49,7 @@ pub(crate) async fn run(common: &Common, ui: Ui) -> Result<u8, Failure> {
     let look = Look::open(common).await?;
     let listener = TcpListener::bind(ui.listen)
         .await
-        .map_err(|error| Failure::config(format!("--listen {} cannot be listened on: {error}", ui.listen)))?;
+        .map_err(|error| Failure::config(format!("cannot listen on {} (--listen): {error}", ui.listen)))?;
     if let Ok(at) = listener.local_addr() {
         eprintln!("tenure: the page is at http://{at}");
     }
@@ -83,7 +83,7 @@ impl Ui {
     }
 }
 
-/// What the doctor finds who only looks.
+/// Returns the findings of the doctor's read-only run.
 async fn find(settings: Arc<Settings>) -> Vec<Finding> {
     let found = doctor::look_only(&settings).await;
     let finding = |found: &doctor::Finding| Finding {

@@ -13,7 +13,7 @@ use crate::{
     signals::Came,
 };
 
-/// How a child is ended.
+/// Durations for ending a child.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     pub(crate) stop_grace: Duration,
@@ -24,7 +24,7 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Without a wish of its own a child has the whole grace.
+    /// Defaults `kill_after` to the whole `stop_grace`.
     pub(crate) fn of(config: &ElectConfig, kill_after: Option<Duration>) -> Result<Self, Failure> {
         let stop_grace = config.stop_grace();
         let kill_after = kill_after.unwrap_or(stop_grace);
@@ -60,12 +60,12 @@ impl Patience {
     }
 }
 
-/// How a child ended.
+/// The exit status of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     Exited(i32),
     Signaled(i32),
-    /// Its guardian was killed, and the child with it.
+    /// The guardian was killed, and the child with it.
     Unknown,
 }
 
@@ -81,7 +81,7 @@ impl Status {
     }
 }
 
-/// What became of a child.
+/// The outcome of a child.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: Status,

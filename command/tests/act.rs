@@ -1,4 +1,4 @@
-//! What operators do, with engines of the library that feel it.
+//! Tests of the operator's commands, with engines of the library that are affected.
 
 use std::{process::Output, time::Duration};
 

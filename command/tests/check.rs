@@ -1,4 +1,4 @@
-//! What `tenure check` says to a monitor: the first word, the code, and the same as JSON.
+//! Output of `tenure check` for a monitor: the first word, the code, and the same as JSON.
 
 use std::time::Duration;
 

@@ -125,7 +125,7 @@ async fn a_set_of_one_is_well_but_for_being_one() {
     report.has("untested", "dry run", "look only");
 }
 
-/// What keeps the store from working, or makes it slow, in a database that somebody prepared by hand.
+/// Faults that keep the store from working, or make it slow, in a database that was prepared by hand.
 #[tokio::test]
 async fn indexes_that_are_missing_or_delete_records_are_named() {
     let deployment = shared_single().await;

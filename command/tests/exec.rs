@@ -123,10 +123,10 @@ async fn a_holder_that_looks_dead_is_watched_by_who_does_not_wait() {
     assert_eq!(once("held").code, 75, "its holder may live");
     let taken = once("left");
     assert_eq!(taken.out, "ran\n", "{taken:?}");
-    assert!(taken.err.contains("which has stopped beating: watching it"), "{taken:?}");
+    assert!(taken.err.contains("; it may be dead, checking for up to "), "{taken:?}");
 }
 
-/// Whatever became of its tenure: who holds the file of the key is named, and waited for.
+/// The holder of the key's file is named, and waited for, whatever became of its tenure.
 #[test]
 fn a_former_child_that_lives_holds_up_the_next() {
     let folder = Folder::new("exec-former");
@@ -247,7 +247,7 @@ fn orphans_that_have_ended_do_not_stay_as_zombies() {
     assert_eq!((ended.status.code(), stdout(&ended)), (Some(0), String::new()), "{}", stderr(&ended));
 }
 
-/// What lies beside the store's file is the same by whatever link it is named: the second lock is one for all.
+/// Files beside the store are the same for every link to it, so there is one second lock for all.
 #[test]
 fn a_link_to_the_store_is_the_store() {
     let folder = Folder::new("exec-link");

@@ -73,7 +73,7 @@ async fn a_child_whose_key_is_wanted_by_an_operator_is_told_and_ends() {
     store.close().await;
 }
 
-/// Nobody answers any more: the child is ended in time, with what it started.
+/// The store does not answer any more: the child is ended in time, with everything that it started.
 ///
 /// The child is killed half a ttl before the end, so that a machine that stands still for three seconds shows no other
 /// end.

@@ -1,4 +1,4 @@
-//! What the commands that only look tell of a store on a file.
+//! Output of the read-only commands for a store on a file.
 
 use std::time::Duration;
 

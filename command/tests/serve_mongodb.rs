@@ -30,7 +30,7 @@ impl Stage {
         Self { uri, folder: Folder::new(name) }
     }
 
-    /// One that runs for long.
+    /// Starts a long-running command.
     fn start(&self, holder: &str, words: &[&str]) -> Running {
         let mut command = self.command();
         command.args(SHORT).args(["--holder", holder]).args(words);

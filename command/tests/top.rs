@@ -117,7 +117,7 @@ async fn it_shows_what_is_there_and_what_changes_until_somebody_has_seen_enough(
     top.hit("\r");
     top.until("what is read of the key", |shown| {
         let is_there = ["term", "report (lock)", "holder      pod-1"].iter().all(|text| shown.contains(text));
-        is_there && !shown.contains("being read")
+        is_there && !shown.contains("Loading")
     });
     top.hit("q");
     let (status, _) = top.ended();

@@ -1,4 +1,4 @@
-//! What `tenure watch` tells while it happens.
+//! Output of `tenure watch` while things happen.
 
 use std::{
     io::{BufRead, BufReader, Write},

@@ -1,4 +1,4 @@
-//! Who may look: asked of every request before anything is read.
+//! Access: checked for every request before anything is read.
 
 use std::{
     fmt,
@@ -11,14 +11,14 @@ use axum::{
 };
 use tenure::model::Holder;
 
-/// Name of the cookie by which somebody who had the token is known again.
+/// Name of the cookie by which a visitor who gave the token is recognized.
 pub(crate) const COOKIE: &str = "tenure_token";
-/// What a proxy adds, besides all that begins with `x-forwarded-`. One on this machine asks for others.
+/// Headers that a proxy adds, besides all that begin with `x-forwarded-`. A proxy on this machine asks for others.
 const FORWARDED: [&str; 5] = ["forwarded", "via", "x-real-ip", "true-client-ip", "cf-connecting-ip"];
 /// Shorter tokens can be guessed.
 const SHORTEST_TOKEN: usize = 16;
 
-/// Who may look.
+/// Rule for who may look.
 #[derive(Clone, Debug)]
 pub struct Access(Rule);
 
@@ -26,7 +26,7 @@ pub struct Access(Rule);
 enum Rule {
     Loopback,
     Open,
-    /// The token, and what a cookie has instead: other programs of this host get to see the cookie.
+    /// The token, and the value of the cookie in its place: other programs of this host get to see the cookie.
     Token {
         token: String,
         cookie: String,
@@ -46,39 +46,39 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// Somebody who may look.
+/// Visitor who may look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Visitor {
     /// The name that a trusted proxy gave.
     pub(crate) name: Option<Holder>,
 }
 
-/// Why a request is not answered.
+/// Reason why a request is not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
-    /// Whoever asks can prove themselves by a token.
+    /// A valid token is missing: the visitor can give one.
     TokenWanted,
-    /// It is not for them, for this reason.
+    /// Refusal of this visitor, with the reason.
     Forbidden(String),
 }
 
 impl Access {
-    /// Only requests that come from the same machine and name it: `localhost`, or a loopback address. So neither others
-    /// nor a web site that has its name point here can look. Where a router is nested, the program has to be served with
-    /// [`ConnectInfo`]; otherwise nobody is known to be local.
+    /// Answers only requests that come from the same machine and name it: `localhost`, or a loopback address. So
+    /// neither others nor a web site that has its name point here can look. Where a router is nested, the program has
+    /// to be served with [`ConnectInfo`]; otherwise no request is known to be local.
     #[must_use]
     pub const fn loopback() -> Self {
         Self(Rule::Loopback)
     }
 
-    /// Whoever the program lets pass: it has asked who they are.
+    /// Answers all requests that the program lets pass: it has authenticated the visitors.
     #[must_use]
     pub const fn open() -> Self {
         Self(Rule::Open)
     }
 
-    /// Whoever has this token: as `Authorization: Bearer`, or typed into a form, after which a cookie
-    /// says so for as long as this program runs.
+    /// Answers requests with this token: as `Authorization: Bearer`, or typed into a form, after which a cookie stands
+    /// for it for as long as this program runs.
     ///
     /// # Errors
     ///
@@ -99,11 +99,12 @@ impl Access {
         Ok(Self(Rule::Token { token, cookie: random() }))
     }
 
-    /// Whoever comes through a proxy that sets this header to the user's name, and that nobody can get around.
+    /// Answers requests that come through a proxy which sets this header to the user's name, and which cannot be
+    /// bypassed.
     ///
     /// # Errors
     ///
-    /// If that is no name of a header.
+    /// If that is not a valid name of a header.
     pub fn header(name: &str) -> Result<Self, String> {
         let parsed = HeaderName::from_bytes(name.as_bytes());
         parsed.map(|name| Self(Rule::Header(name))).map_err(|_| format!("{name:?} is no name of a header"))
@@ -115,7 +116,7 @@ impl Access {
         matches!(self.0, Rule::Token { .. } | Rule::Header(_))
     }
 
-    /// Returns what the cookie of somebody has who gives the token, if one is wanted and it is that.
+    /// Returns the value of the cookie for a visitor who gives this text, if a token is wanted and this is the token.
     pub(crate) fn cookie_for(&self, given: &str) -> Option<&str> {
         match &self.0 {
             Rule::Token { token, cookie } if same(token, given) => Some(cookie),
@@ -235,13 +236,13 @@ fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     pairs.filter(|(name, _)| *name == COOKIE).map(|(_, value)| value)
 }
 
-/// What nobody guesses.
+/// Draws a random text that cannot be guessed.
 pub(crate) fn random() -> String {
     let random = || getrandom::u64().expect("the system has random numbers");
     format!("{:016x}{:016x}", random(), random())
 }
 
-/// Compares in a time that does not tell where two texts differ.
+/// Compares in a time that does not show where two texts differ.
 pub(crate) fn same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0

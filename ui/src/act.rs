@@ -1,4 +1,4 @@
-//! What may be done: each with a reason, by a form of this page.
+//! Actions: each with a reason, by a form of this page.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,7 +31,7 @@ use crate::{
 /// Time that an action may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What a form must know so that it is one of this page: another site cannot read it.
+/// Token that proves a form to be of this page: another site cannot read it.
 #[derive(Debug)]
 pub(crate) struct Csrf(String);
 
@@ -45,7 +45,7 @@ impl Csrf {
     }
 }
 
-/// What is to be done, as the form says.
+/// Action that a form asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verb {
@@ -71,7 +71,7 @@ impl Verb {
         }
     }
 
-    /// What the button says, and what that does.
+    /// Returns the text of the button, and a description of its effect.
     const fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Pause => ("Pause", "No tick of it is run until it is resumed. A run that is on goes on."),
@@ -83,7 +83,7 @@ impl Verb {
             Self::Drain => {
                 ("Drain", "It gives its tasks and schedules to others, one after the other, and takes none.")
             }
-            Self::Undrain => ("Undrain", "It may have tasks again."),
+            Self::Undrain => ("Undrain", "It accepts tasks again."),
             Self::PutBack => ("Put back", "It is tried again at once. Why goes into the log alone."),
             Self::Release => ("Release", "Its holder is asked to give it back: its job is told to stop."),
         }
@@ -158,7 +158,7 @@ pub(crate) async fn act(
     }
 }
 
-/// Whose name is on record, if they may do something and it was this page that asked.
+/// Returns the name to record, if the visitor may act and the form is of this page.
 fn allowed(
     shared: &Shared,
     visitor: Visitor,
@@ -196,7 +196,7 @@ fn reason(why: &str) -> Result<Why, Problem> {
     Why::new(why).map_err(|error| Problem::bad(format!("why: {error}")))
 }
 
-/// It is not as the form had it.
+/// Returns a conflict: the state is not as the form had it.
 fn conflict(says: String) -> Problem {
     Problem::new(StatusCode::CONFLICT, says)
 }
@@ -279,7 +279,7 @@ impl Operator<'_> {
             RevokeAnswer::Refused(refusal) => Err(refused("instance", name.as_str(), &refusal)),
             RevokeAnswer::NotHeld => Err(gone()),
             _ if drained => Ok((format!("{name} was asked to give its tasks away."), News::Asked(session))),
-            _ => Ok((format!("{name} may have tasks again."), News::Asked(session))),
+            _ => Ok((format!("{name} accepts tasks again."), News::Asked(session))),
         }
     }
 

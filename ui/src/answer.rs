@@ -1,4 +1,4 @@
-//! One screen in three forms: a page, a document, and events.
+//! A screen in three forms: a page, a document, and events.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use tenure::{
 
 use crate::{Shared, address::Base, live, page};
 
-/// What a request asks for.
+/// Form of the answer that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Page,
@@ -53,7 +53,7 @@ impl Part {
     }
 }
 
-/// What a screen is drawn by, besides what it shows.
+/// Surroundings of a screen: data needed to draw it, besides its content.
 pub(crate) struct Around {
     pub(crate) base: Base,
     pub(crate) picture: Arc<Picture>,
@@ -65,9 +65,9 @@ pub(crate) struct Around {
 
 /// A screen, of which there is one at each address.
 pub(crate) trait Screen: Serialize + Send + Sync + Sized + 'static {
-    /// What its address says behind the question mark.
+    /// Parameters of its address, behind the question mark.
     type Query: DeserializeOwned + Serialize + Clone + Send + Sync + 'static;
-    /// Its address.
+    /// Path of its address.
     const PATH: &'static str;
 
     /// Reads what it shows.

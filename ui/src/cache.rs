@@ -7,7 +7,7 @@ use tokio::{sync::Mutex, time::Instant};
 /// Screens that are kept at most: one for each who may follow, and some for those who come and go.
 const MOST: usize = crate::live::FOLLOWERS + 56;
 
-/// What was read for a screen, by its address.
+/// Content that was read for screens, by address.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     slots: Mutex<HashMap<String, Slot>>,
@@ -16,7 +16,7 @@ pub(crate) struct Cache {
 type Slot = Arc<Mutex<Option<(Instant, Arc<dyn Any + Send + Sync>)>>>;
 
 impl Cache {
-    /// Returns what was read for that address, or reads it: who comes meanwhile waits for the same answer.
+    /// Returns the content read for that address, or reads it: requests that come meanwhile wait for the same answer.
     pub(crate) async fn get<T: Send + Sync + 'static, E>(
         &self,
         address: String,

@@ -1,4 +1,4 @@
-//! What a browser may do with an answer: show it, and load what comes from the same place.
+//! Headers that limit a browser's use of an answer: to show it, and to load parts that come from the same place.
 
 use axum::{
     extract::Request,

@@ -63,20 +63,20 @@ pub struct Ui {
     access: Access,
     actions: Option<Holder>,
     doctor: Option<Doctor>,
-    /// Whoever follows is let go.
+    /// Cancelled when the page shuts down; ends all event streams.
     end: CancellationToken,
 }
 
-/// Something that was looked at, and how it was found: a line of `tenure doctor`.
+/// Result of one check: a line of `tenure doctor`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How bad it is: `ok`, `not tested`, `note`, `warning`, or `bad`.
+    /// Severity: `ok`, `not tested`, `note`, `warning`, or `bad`.
     pub level: String,
-    /// What it is about.
+    /// Subject.
     pub about: String,
-    /// What was found.
+    /// Text of the finding.
     pub says: String,
-    /// What to do, where there is something.
+    /// Advice, if there is something to do.
     pub advice: Option<String>,
 }
 
@@ -155,14 +155,14 @@ pub fn router(store: Arc<dyn Store>, namespace: Namespace) -> Router {
     Ui::new(store, namespace).router()
 }
 
-/// What all requests share.
+/// State that all requests share.
 #[derive(Debug)]
 struct Shared {
     ui: Ui,
     csrf: Csrf,
     cache: Cache,
-    /// What the doctor found: it is long in looking, and what people do here does not change it.
+    /// Findings of the doctor: they take long, and actions on the page do not change them.
     findings: Cache,
-    /// For those who follow.
+    /// Permits for followers.
     room: Arc<Semaphore>,
 }

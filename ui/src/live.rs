@@ -26,22 +26,22 @@ use crate::{
     answer::{Form, Problem, Screen, around},
 };
 
-/// Who goes through a proxy is not taken for one who has left.
+/// Interval of keep-alive events: a proxy does not take a follower for one that has left.
 const ALIVE: Duration = Duration::from_secs(15);
 
-/// What one looks at, and which parts of it were sent.
+/// A screen that is followed, and the parts of it that were sent.
 struct Watched<S: Screen> {
     shared: Arc<Shared>,
     base: Base,
     query: S::Query,
     followed: Followed,
     _room: OwnedSemaphorePermit,
-    /// That the store does not answer was told.
+    /// True if the follower was informed that the store does not answer.
     is_troubled: bool,
     sent: HashMap<&'static str, u64>,
 }
 
-/// Those who follow at most: each is sent what has changed, and none of them ever ends.
+/// Maximum number of followers: each receives all changes, and none of their streams ends by itself.
 pub(crate) const FOLLOWERS: usize = 200;
 
 pub(crate) fn events<S: Screen>(shared: Arc<Shared>, base: Base, query: S::Query) -> Response {

@@ -1,4 +1,4 @@
-//! What stands around each screen.
+//! Frame around each screen.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ pub(crate) fn page<S: Screen>(shared: &Shared, screen: &S, around: &Around) -> M
     whole(base, &screen.title(), &body, true)
 }
 
-/// What is said while the store does not answer.
+/// Returns the notice shown while the store does not answer.
 fn old(trouble: &str) -> String {
     format!("The store does not answer, so what is shown is old: {}", tenure::picture::one_line(trouble))
 }
@@ -154,7 +154,7 @@ pub(crate) async fn login(
     }
 }
 
-/// What was done. The way back leads within the page only.
+/// Draws the result of an action. The way back leads within the page only.
 pub(crate) fn done(base: &Base, said: &str, back: &str) -> Markup {
     let home = base.link("/", &[]);
     let is_ours = back.starts_with(&home) && !back.starts_with("//") && !back.contains('\\');

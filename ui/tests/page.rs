@@ -1,4 +1,4 @@
-//! What the page says, read as a browser reads it: by a parser, and by its events.
+//! Content of the page, read as a browser reads it: by a parser, and by its events.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says what it expects")]
 #![allow(clippy::disallowed_methods, reason = "what is measured here is time as people have it")]

@@ -14,7 +14,7 @@ pub(crate) struct Drain {
     #[arg(value_name = "HOLDER")]
     name: String,
 
-    /// Its session, where several bear that name
+    /// Session of the instance, if several have that name
     #[arg(long, value_name = "ID")]
     session: Option<String>,
 
@@ -29,7 +29,7 @@ pub(super) async fn run(operator: &Operator<'_>, drain: &Drain, drained: bool) -
     let what = if drained {
         format!("have {name} give its tasks and schedules to others")
     } else {
-        format!("let {name} have tasks again")
+        format!("let {name} accept tasks again")
     };
     if !operator.agreed(&what)? {
         return operator.nothing_done();
@@ -47,7 +47,7 @@ pub(super) async fn run(operator: &Operator<'_>, drain: &Drain, drained: bool) -
         _ if drained => {
             format!("{name} was asked to give its tasks away; `tenure instances` shows what it still has.")
         }
-        _ => format!("{name} may have tasks again."),
+        _ => format!("{name} accepts tasks again."),
     };
     let more = json!({ "done": true, "holder": name, "session": session.id, "drained": drained });
     operator.tell(&Done::new(said, more))

@@ -21,7 +21,7 @@ pub(crate) struct PutBack {
     #[arg(value_name = "TASK")]
     task: Option<String>,
 
-    /// Its spread
+    /// Name of the spread
     #[arg(long, value_name = "NAME")]
     spread: String,
 

@@ -32,11 +32,11 @@ pub(crate) struct Release {
     #[arg(value_name = "KEY")]
     key: String,
 
-    /// It is a task of this spread
+    /// Treat the key as a task of this spread
     #[arg(long, value_name = "SPREAD", conflicts_with = "schedule")]
     task: Option<String>,
 
-    /// It is a schedule
+    /// Treat the key as a schedule
     #[arg(long)]
     schedule: bool,
 
@@ -44,7 +44,7 @@ pub(crate) struct Release {
     #[arg(long)]
     force: bool,
 
-    /// Wait until it was given back, so long at most
+    /// Wait until it was given back, for this long at most
     #[arg(long, value_name = "TIME", conflicts_with = "force")]
     wait: Option<String>,
 

@@ -1,4 +1,4 @@
-//! What is well and what is not. Pure.
+//! Judgement of schedules, spreads and leaders. Pure.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{out::one_line, times};
 /// Findings that the line has room for.
 const TOLD: usize = 10;
 
-/// How things stand, as monitors count it.
+/// The state, as monitors grade it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum State {
@@ -83,7 +83,7 @@ impl Finding {
     }
 }
 
-/// What is said in the end.
+/// The outcome of a check.
 #[derive(Debug, Serialize)]
 pub(super) struct Verdict {
     pub(super) state: State,
@@ -163,13 +163,13 @@ pub(super) fn failing(status: &SpreadStatus) -> impl Iterator<Item = Finding> {
     })
 }
 
-/// Who leads.
+/// The leader of a key.
 #[derive(Debug)]
 pub(super) enum Leader {
     /// The key has no record.
     Never,
     Nobody,
-    /// Somebody, who has last beaten so long ago.
+    /// A holder; `beat` is the age of its last beat.
     Holder {
         name: String,
         life: Life,

@@ -39,7 +39,7 @@ pub(crate) struct Program {
 /// Standard input of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// That of tenure.
+    /// Standard input of tenure.
     Same,
     Null,
 }
@@ -51,7 +51,7 @@ fn guardians() -> MutexGuard<'static, BTreeSet<i32>> {
     GUARDIANS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This very program, also when its file was replaced meanwhile.
+/// Returns the path of this very program, also if its file was replaced meanwhile.
 pub(super) fn this_program() -> io::Result<PathBuf> {
     let running = PathBuf::from("/proc/self/exe");
     if running.exists() { Ok(running) } else { std::env::current_exe() }
@@ -62,7 +62,7 @@ pub(super) fn this_program() -> io::Result<PathBuf> {
 pub(crate) struct Guarded {
     control: UnixStream,
     guardian: Child,
-    /// What the child writes to standard error, if that is wanted.
+    /// Standard error of the child, if it is wanted.
     pub(crate) stderr: Option<std::process::ChildStderr>,
 }
 

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::exit::FAILED;
 
-/// How this program is called to be a guardian.
+/// The first argument of this program as a guardian.
 pub(super) const WORD: &str = "guardian";
 
 /// Signals that must not end or stop it: what they are for, CMD gets as well.

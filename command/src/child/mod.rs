@@ -46,7 +46,7 @@ pub(crate) fn boot_time() -> Duration {
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// How much earlier than it must the killing begins: so long it may take until the last descendant is gone.
+/// Returns the head start of the killing: the time that may pass until the last descendant is gone.
 pub(crate) fn allowance(stop_grace: Duration) -> Duration {
     (stop_grace / 4).clamp(Duration::from_millis(20), Duration::from_secs(1)).min(stop_grace / 2)
 }

@@ -6,7 +6,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::exit::{FAILED, NOT_FOUND, NOT_STARTED};
 
-/// How this program is called for it.
+/// The first argument of this program as the process that becomes CMD.
 pub(super) const WORD: &str = "start-child";
 
 /// Becomes CMD. Returns only if that fails.

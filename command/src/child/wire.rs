@@ -1,4 +1,4 @@
-//! What tenure and the guardian say to each other: messages of a few bytes over a socket that keeps their bounds.
+//! Messages between tenure and the guardian: a few bytes each, over a socket that keeps their bounds.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -20,12 +20,12 @@ const DESCRIPTORS: usize = 3;
 /// The longest message.
 const LONGEST: usize = 33;
 
-/// What tenure says.
+/// A message from tenure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// Start CMD. Standard input comes with it, then what is said to come.
     Begin { presence: bool, key_lock: bool, times: Times },
-    /// It may run until then.
+    /// Let CMD run until then.
     Extend { end: Duration },
     /// End it: by SIGTERM, and after so much time by SIGKILL.
     Stop { within: Duration },
@@ -53,7 +53,7 @@ impl Times {
     }
 }
 
-/// What the guardian says.
+/// A message from the guardian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     /// CMD has this pid.
@@ -62,7 +62,7 @@ pub(crate) enum News {
     Exited(i32),
     /// CMD was ended by this signal.
     Signaled(i32),
-    /// This process cannot be ended.
+    /// A process that cannot be ended.
     Stuck(i32),
     /// No descendant is left.
     NoneLeft,

@@ -17,7 +17,7 @@ pub(crate) struct Line {
     pub(crate) expression: String,
     pub(crate) zone: Option<String>,
     pub(crate) command: Vec<OsString>,
-    /// What the lines above it set.
+    /// Variables set by the lines above it.
     pub(crate) variables: Vec<(&'static str, String)>,
 }
 

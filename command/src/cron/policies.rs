@@ -1,4 +1,4 @@
-//! What becomes of ticks that are late, overlap or fail, as options say it.
+//! Policies for ticks that are late, overlap or fail, from options.
 
 use clap::{Args, ValueEnum};
 use tenure::schedule::{Misfire, OnCrash, Overlap, Retries, ScheduleBuilder};
@@ -12,7 +12,7 @@ pub(crate) struct Policies {
     #[arg(long, value_enum, default_value_t = Late::One, value_name = "WHICH", help_heading = "Ticks")]
     misfire: Late,
 
-    /// How late one may be and still run [default: 1m for none, else 7d]
+    /// Maximum lateness of a tick that still runs [default: 1m for none, else 7d]
     #[arg(long, value_name = "TIME", help_heading = "Ticks")]
     misfire_window: Option<String>,
 

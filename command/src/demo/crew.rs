@@ -32,7 +32,7 @@ const WRITES: u64 = 120;
 /// Attempts at stopping a process while it does not write.
 const ATTEMPTS: u32 = 100;
 
-/// What comes out of a process.
+/// A message from a process, or its end.
 #[derive(Debug)]
 pub(crate) enum Heard {
     Said(usize, Moment, Said),
@@ -40,7 +40,7 @@ pub(crate) enum Heard {
     Ended(usize),
 }
 
-/// What has become of a process.
+/// A change in the state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Exited(i32),
@@ -171,7 +171,7 @@ impl Crew {
         }
     }
 
-    /// What has become of them since the last time.
+    /// Returns the changes in the state of the processes since the last call.
     pub(crate) fn fates(&mut self) -> Vec<(usize, Fate)> {
         let options =
             WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;

@@ -1,5 +1,5 @@
-//! One instance of the fleet, a process of its own: it works on its tasks and says so, until it is told to end or
-//! its demo is gone.
+//! An instance of the fleet, in a process of its own: it works on its tasks and reports that, until it is ordered to
+//! end or its demo is gone.
 
 use std::{
     convert::Infallible,
@@ -38,7 +38,7 @@ const TICK_TAKES: Duration = Duration::from_millis(30);
 pub(crate) const SPREAD: &str = "work";
 const SCHEDULE: &str = "clock";
 
-/// What an instance is told first: not among its arguments, as there may be a password in the store's URI.
+/// The first message to an instance: not passed as an argument, as there may be a password in the store's URI.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Setup {
     pub(crate) store: String,
@@ -62,7 +62,7 @@ impl Setup {
     }
 }
 
-/// What an instance is told later, a word a line.
+/// An order to an instance, one word a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Drain,

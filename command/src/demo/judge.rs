@@ -1,4 +1,4 @@
-//! What was promised, and whether it was kept, as far as the record shows.
+//! The promises, and whether they were kept, as far as the record shows.
 //!
 //! Nothing is held against the library that may not have been so: moments are those at which the instances took
 //! them, and what a process did without having said so is not assumed.
@@ -15,7 +15,7 @@ use tenure::clock::Moment;
 
 use super::record::Record;
 
-/// What became of a promise.
+/// The outcome of a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kept {
@@ -94,7 +94,7 @@ pub(crate) fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-/// What a machine without a free processor, or with a busy disk, adds to a takeover: a few steps, one after the other.
+/// Returns the delay of a takeover by a machine without a free processor or with a busy disk: a few steps in turn.
 fn stalled(record: &Record, from: Moment, to: Moment) -> Duration {
     standstill(record, from, to) * STEPS
 }

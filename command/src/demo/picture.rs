@@ -10,7 +10,7 @@ const BAR: usize = 34;
 /// Lines beside those of instances and events.
 const FRAME: usize = 6;
 
-/// What the picture shows beside the record.
+/// Data of the picture besides the record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     pub(crate) since: Duration,
@@ -96,7 +96,7 @@ const fn look(state: State) -> (&'static str, &'static str) {
     }
 }
 
-/// How many tasks run, and how many ticks have.
+/// Returns the number of tasks that run, and of ticks that ran.
 fn totals(record: &Record, counts: &[usize]) -> String {
     let works = |index: &usize| {
         matches!(record.instances[*index].state, State::Runs | State::Drains | State::Drained)

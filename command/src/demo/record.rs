@@ -1,4 +1,4 @@
-//! What is known of the fleet: what its instances said, and what was done to them.
+//! The record of the fleet: messages of its instances, and actions on them.
 
 mod parts;
 

@@ -1,4 +1,4 @@
-//! What an instance says of itself: a line for each event, with the moment of the machine's boot time at which it was.
+//! Messages of an instance: a line for each event, with its moment in the machine's boot time.
 
 use std::{fmt::Write, str::FromStr, time::Duration};
 
@@ -16,18 +16,18 @@ pub(crate) struct Under {
     pub(crate) left: Duration,
 }
 
-/// One thing that an instance says.
+/// A message of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// It takes part.
+    /// The instance takes part.
     Ready,
-    /// It runs, and the store's answer to its heartbeat is so late.
+    /// The instance runs; `late` is the delay of the store's answer to its heartbeat.
     Pulse {
         late: Duration,
     },
     /// The first poll of a task's job.
     Began(Under),
-    /// It works, and holds the lease.
+    /// The job works, and holds the lease.
     Worked(Under),
     /// The job is over: nothing is done under this lease any more.
     Ended {
@@ -56,14 +56,14 @@ pub(crate) enum Said {
     Rests {
         task: usize,
     },
-    /// It noticed that its session is over.
+    /// The instance noticed that its session is over.
     Lost {
         why: String,
     },
-    /// It was drained, and has no task any more.
+    /// The instance was drained, and has no task any more.
     Drained,
     Closed,
-    /// It cannot go on.
+    /// The instance cannot go on.
     Failed {
         why: String,
     },

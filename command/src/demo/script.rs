@@ -1,4 +1,4 @@
-//! What is done to the fleet, and when: each thing at its time, and not before the tasks are even again.
+//! The script: actions on the fleet, each at its time, and not before the tasks are even again.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tenure::clock::Moment;
 
 use super::record::{Record, State};
 
-/// One thing that is done to the fleet.
+/// An action on the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Kill(usize),
@@ -59,7 +59,7 @@ impl Script {
         Self { begun, time, patience, next: 0, frozen: None }
     }
 
-    /// What is to be done now. What is answered has been done when this is asked again.
+    /// Returns the action that is due now. It has been done when this is called again.
     pub(crate) fn next(&mut self, record: &Record, now: Moment) -> Option<Act> {
         if record.closing.is_some() {
             return None;

@@ -29,11 +29,11 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Time for the instances to close. Those that take longer are killed.
 const CLOSING: Duration = Duration::from_secs(8);
 
-/// How a demo ended.
+/// The reason why a demo ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Over,
-    /// Somebody does not want to see more of it.
+    /// The user stopped it by a signal.
     Signal(u8),
 }
 
@@ -65,7 +65,7 @@ impl<'a> Stage<'a> {
         even: Duration,
     ) -> Result<Self, Failure> {
         let listen = |kind: SignalKind| {
-            signal(kind).map_err(|error| Failure::failed(format!("signals cannot be heard: {error}")))
+            signal(kind).map_err(|error| Failure::failed(format!("cannot install signal handlers: {error}")))
         };
         let stops = [
             (listen(SignalKind::interrupt())?, 2),
@@ -205,7 +205,7 @@ impl<'a> Stage<'a> {
                 let at = now();
                 self.record.thaw(index, at);
                 self.crew.thaw(index);
-                let text = format!("{} goes on (SIGCONT): others have its tasks", self.who(index));
+                let text = format!("{} resumed (SIGCONT); its tasks moved to others", self.who(index));
                 self.say_of(at, &text);
             }
             Act::Drain(index) => {

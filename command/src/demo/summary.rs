@@ -1,4 +1,4 @@
-//! What was promised and what was seen, for people and for programs.
+//! Summary of promises and observations, for people and for programs.
 
 use std::{fmt::Write, time::Duration};
 

@@ -99,7 +99,7 @@ fn clock(elect: &Elect, findings: &mut Findings) {
     }
 }
 
-/// One waits for the key and gets it when the other gives it back: without hints, at its next poll.
+/// Releases the key to a waiter and times the hand-over: without hints, the waiter gets it at its next poll.
 async fn hand_over(
     first: &Elect,
     guard: tenure::elect::Guard,
@@ -135,7 +135,10 @@ async fn hand_over(
         ),
         (None, None) => findings.warning(
             "hints",
-            format!("{says}: there are no hints, so who waits looks from time to time"),
+            format!(
+                "{says}: no change notifications; waiters poll every {}",
+                humantime::format_duration(second.config().poll_interval())
+            ),
             "connect to the members of a replica set: there are no hints behind a mongos",
         ),
     }

@@ -1,4 +1,4 @@
-//! What was found: each with its level, a sentence, and what to do.
+//! Findings: each with its level, a sentence, and advice.
 
 use std::fmt::Write;
 
@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use crate::out::one_line;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Level {
     Ok,
-    /// It was not looked at.
+    /// The check was not made.
     Untested,
     /// Good to know.
     Note,
@@ -47,7 +47,7 @@ pub(crate) struct Finding {
     pub(crate) level: Level,
     pub(crate) about: &'static str,
     pub(crate) says: String,
-    /// What to do, where there is something.
+    /// Advice, if there is any.
     pub(crate) advice: Option<String>,
 }
 

@@ -201,7 +201,7 @@ async fn clocks(uri: &str, hello: &Document, findings: &mut Findings) {
     }
 }
 
-/// How far a member's clock is from this machine's, at least.
+/// Returns the minimum difference between a member's clock and this machine's.
 async fn clock_of(uri: &str, host: &str) -> Result<Duration, String> {
     let client = client(uri, Some(host)).await?;
     // The second answer comes over a connection that is there.
@@ -217,7 +217,7 @@ async fn clock_of(uri: &str, host: &str) -> Result<Duration, String> {
     Ok(apart.saturating_sub(way))
 }
 
-/// Whether somebody has to log in. What that user may do is found out when the store is opened.
+/// Reports the user, or that the server requires no login. The user's rights are found out when the store is opened.
 async fn user(client: &Client, findings: &mut Findings) {
     match ask(client, doc! { "connectionStatus": 1 }).await {
         Err(error) => findings.untested("user", error),

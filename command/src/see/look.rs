@@ -130,7 +130,7 @@ impl<T> Found<T> {
         Found { items: items.into_iter().map(to).collect(), refused, more }
     }
 
-    /// What is said below a table: what cannot be read, and that there is more.
+    /// Returns the notes below a table: the records that cannot be read, and whether there are more.
     pub(crate) fn notes(&self) -> String {
         let mut text = String::new();
         for Refused { record, refusal } in &self.refused {

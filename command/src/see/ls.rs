@@ -26,11 +26,11 @@ pub(crate) struct Ls {
     #[arg(long, value_name = "NAME")]
     held_by: Option<String>,
 
-    /// Those that are known and that nobody holds, instead of those that are held
+    /// List known keys without a holder instead of held keys
     #[arg(long, conflicts_with = "held_by")]
     free: bool,
 
-    /// The most that are listed
+    /// Maximum number of entries
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     limit: usize,
 }

@@ -25,11 +25,11 @@ pub(crate) struct Next {
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
 
-    /// How many ticks to show
+    /// Number of ticks to show
     #[arg(short = 'n', value_name = "N", default_value_t = 5, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     ticks: usize,
 
-    /// What becomes of times that a change of the clock skips
+    /// Rule for times that a change of the clock skips
     #[arg(long, value_enum, default_value_t = Rule::Vixie, value_name = "RULE")]
     dst: Rule,
 

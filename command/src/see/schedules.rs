@@ -62,7 +62,7 @@ fn table(found: &Found<Schedule>, look: &Look, now: StoreTime) -> String {
     table.render() + &found.notes()
 }
 
-/// What there is to say of a schedule before all else.
+/// Returns the state of a schedule in words: its pause, or else its standing.
 fn state(item: &Schedule, now: StoreTime, ttl: Duration) -> String {
     match (item.standing(ttl), &item.status.record.pause) {
         (Standing::Paused, Some(pause)) => {

@@ -100,7 +100,7 @@ struct Shown {
     refused: Vec<Refused>,
 }
 
-/// What the store has of a spread.
+/// The records in the store about a spread.
 struct Read {
     sessions: Vec<SessionRecord>,
     locks: Vec<LockRecord>,
@@ -199,7 +199,7 @@ fn told(task: &Task, now: StoreTime) -> (String, String, String) {
     (task.state.word().to_owned(), holder, note)
 }
 
-/// Who had it last, or else why nobody has it.
+/// Returns the last holder, or else the reason why the task has none.
 fn last(task: &Task) -> String {
     match &task.last {
         Some(Past { holder, note: Some(note), .. }) => format!("{holder} had it last: {note}"),
@@ -208,7 +208,7 @@ fn last(task: &Task) -> String {
     }
 }
 
-/// That sentence of those that say why it is where it is: the first one is the conclusion.
+/// Returns one of the sentences that explain where the task is: the first one is the conclusion.
 fn reason(task: &Task, at: usize) -> String {
     task.why.get(at).cloned().unwrap_or_else(|| "-".to_owned())
 }

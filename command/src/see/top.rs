@@ -1,4 +1,4 @@
-//! `tenure top`: the namespace on a terminal, kept up. It reads what `tenure ui` reads, and no more however fast keys
+//! `tenure top`: the namespace on a terminal, live. It reads what `tenure ui` reads, and no more however fast keys
 //! are hit.
 
 mod details;
@@ -51,13 +51,13 @@ const RUNS: usize = 100;
 /// Columns of what goes into a file.
 const COLUMNS: u16 = 200;
 
-/// Show instances, spreads, locks, schedules and the last hour on a terminal, kept up
+/// Show instances, spreads, locks, schedules and the last hour on a terminal, live
 ///
 /// It costs the store about what an instance at rest does. The key ? tells what there is to see and which keys there
 /// are.
 #[derive(Args, Debug)]
 pub(crate) struct Top {
-    /// What to show first
+    /// View to show first
     #[arg(long, value_enum, default_value_t = View::Instances, value_name = "VIEW")]
     view: View,
 
@@ -97,7 +97,7 @@ pub(crate) async fn run(common: &Common, top: Top) -> Result<u8, Failure> {
 fn ends() -> Result<BoxFuture<'static, ()>, Failure> {
     let ended = signals::ended()?;
     let mut hang_up = signal(SignalKind::hangup())
-        .map_err(|error| Failure::failed(format!("no signal can be awaited: {error}")))?;
+        .map_err(|error| Failure::failed(format!("cannot install signal handlers: {error}")))?;
     Ok(async move {
         tokio::select! {
             () = ended => {}

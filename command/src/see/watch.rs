@@ -92,7 +92,7 @@ async fn follow(common: &Common, look: &Look, mut scope: Scope, every: Duration)
                 () = &mut next => break,
                 hint = hints.next(), if listens => match hint {
                     Some(Hint::Failing { error, .. }) => {
-                        complain(&mut away, &format!("no hints come, so looks alone tell: {error}"));
+                        complain(&mut away, &format!("no change notifications, polling: {error}"));
                     }
                     Some(Hint::Unsent { .. } | Hint::SentAgain) => {}
                     Some(_) => {

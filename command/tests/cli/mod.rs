@@ -1,4 +1,4 @@
-//! What the tests of the command share: a folder for each, and the binary with nothing but what a test says.
+//! Shared parts of the command's tests: a folder for each, and the binary with nothing but a test's own settings.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -168,7 +168,7 @@ pub(crate) fn with_variable(variable: &str) -> Vec<i32> {
     .collect()
 }
 
-/// Whether a process is there and has not ended.
+/// Returns whether a process is there and has not ended.
 pub(crate) fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
@@ -179,7 +179,7 @@ pub(crate) fn lines(path: &Path) -> Vec<String> {
     fs::read_to_string(path).unwrap_or_default().lines().map(ToOwned::to_owned).collect()
 }
 
-/// Whether a process is one of tenure itself.
+/// Returns whether a process is one of tenure itself.
 pub(crate) fn is_tenure(pid: i32) -> bool {
     fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|program| program.ends_with("tenure"))
 }

@@ -16,11 +16,11 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 
 use crate::wait::LIMIT;
 
-/// How each promise begins.
+/// The beginning of each promise.
 pub(crate) const PROMISES: [&str; 7] = [
     "a task runs in one place at a time",
     "the tasks of a process that is killed run elsewhere within",
-    "those of one that is frozen, once its lease is over: within",
+    "tasks of a frozen process move after its lease expires, within",
     "a process that goes on after its lease has ended notices, and stops its jobs",
     "an instance that is drained ends with none",
     "all tasks run, spread evenly over those who take them",

@@ -160,7 +160,7 @@ pub(crate) fn command(first: &[&str], arguments: &[&str]) -> Command {
     command
 }
 
-/// How the command ended, and what it said.
+/// The exit code and the output of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,

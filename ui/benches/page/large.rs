@@ -28,14 +28,14 @@ const LEDGER: usize = 1_000_000;
 /// Where runs are kept.
 const RUNS: &str = "runs";
 const LIMIT: Duration = Duration::from_secs(60);
-/// They look alive as long as the bench takes.
+/// Ttl of the instances' sessions: they look alive for as long as the bench takes.
 const TTL: Duration = Duration::from_secs(3600);
 
 pub(crate) fn namespace() -> Namespace {
     Namespace::new("large").expect("it is short")
 }
 
-/// One of the instances, by its number.
+/// Returns session and holder of an instance, by its number.
 fn instance(number: usize) -> (SessionId, Holder) {
     (SessionId::from_u128(number as u128 + 1), Holder::new(format!("pod-{number:02}")).expect("it is short"))
 }
@@ -89,7 +89,7 @@ async fn take(store: &MongoStore, kind: &Kind, keys: impl Iterator<Item = String
     }
 }
 
-/// One run as the store writes it, a million times, each at another instant.
+/// Writes the ledgers: copies one run, as the store writes it, a million times, each at another instant.
 async fn ledgers(store: &MongoStore, deployment: &Deployment, database: &str) {
     let (session, holder) = instance(0);
     let hour = 3_600_000;

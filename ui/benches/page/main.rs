@@ -1,5 +1,5 @@
-//! What the page costs, on a store that is large: 10,000 locks, 1,000 tasks on 50 instances, 2,000 schedules, and a
-//! ledger of 1,000,000 entries.
+//! Cost of the page on a large store: 10,000 locks, 1,000 tasks on 50 instances, 2,000 schedules, and a ledger of
+//! 1,000,000 entries.
 //!
 //! `cargo bench -p tenure-ui --bench page` starts its own server. Commands are counted as the driver sends them, looks of
 //! listeners among them; processor time is that of this process, which is the page and its client of the store.
@@ -50,7 +50,7 @@ use tower::ServiceExt;
 const DATABASE: &str = "page";
 const ROUNDS: usize = 5;
 const SECOND: Duration = Duration::from_secs(1);
-/// What is at rest is counted for so long.
+/// Time for which the commands of open pages and of an instance at rest are counted.
 const REST: Duration = Duration::from_secs(60);
 const SCREENS: [&str; 10] = [
     "/",

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-/// How much of the whole, in thousandths, and what that means in words.
+/// Draws a part of the whole, in thousandths, with its meaning in words.
 pub(crate) fn bar(permille: u64, class: &str, says: &str) -> Markup {
     let width = permille.min(1000);
     html! {

@@ -1,4 +1,4 @@
-//! How things are drawn. Whatever colour says, a word or a shape says, too.
+//! Drawing. Everything that colour says, a word or a shape says, too.
 
 pub(crate) mod bar;
 pub(crate) mod hour;

@@ -8,7 +8,7 @@ use tenure::{
 
 use crate::address::Base;
 
-/// How an entry of a ledger went, in a class and a letter.
+/// Returns the outcome of a ledger entry, as a class and a letter.
 pub(crate) fn how(run: &RunRecord, is_on: bool) -> (&'static str, &'static str) {
     if run.id.entry == Entry::Skipped {
         return ("skipped", "·");

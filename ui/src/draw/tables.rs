@@ -11,7 +11,7 @@ use super::{
     text::{instant, name, since},
 };
 
-/// Whoever held a key before, the last one first.
+/// Draws the former holders of a key, the last one first.
 pub(crate) fn past(past: &[Past], now: StoreTime) -> Markup {
     html! {
         @if past.is_empty() { p.quiet { "Nobody held it before, as far as its record remembers." } } @else {
@@ -38,7 +38,7 @@ pub(crate) fn past(past: &[Past], now: StoreTime) -> Markup {
     }
 }
 
-/// Those who wait for a key.
+/// Draws the waiters for a key.
 pub(crate) fn waiters(waiters: &[Waiter], is_whole: bool, now: StoreTime) -> Markup {
     html! {
         @if waiters.is_empty() { p.quiet { "Nobody waits for it." } } @else {
@@ -83,7 +83,7 @@ pub(crate) fn changes(groups: &[Group], now: StoreTime) -> Markup {
     }
 }
 
-/// What cannot be read, and what was not read yet.
+/// Draws notices of records that cannot be read, and of records that were not read yet.
 pub(crate) fn gaps(picture: &Picture) -> Markup {
     let (read, cannot) = (picture.read(), picture.refused());
     let unread = picture.spread_names().difference(&read.spreads).count();

@@ -15,7 +15,7 @@ pub(crate) fn name(text: &str) -> Markup {
     html! { bdi.name { (one_line(text)) } }
 }
 
-/// How long ago an instant is.
+/// Draws the age of an instant.
 pub(crate) fn since(at: StoreTime, now: StoreTime) -> Markup {
     html! { time datetime=(at.to_string()) title=(at.to_string()) { (ago(at, now)) } }
 }
@@ -33,7 +33,7 @@ pub(crate) fn time_of_day(at: StoreTime) -> String {
     text.get(11..19).unwrap_or(&text).to_owned()
 }
 
-/// How a session looks, if it is not well.
+/// Draws the state of a session, unless it is well.
 pub(crate) fn life(life: Life) -> Markup {
     html! {
         @if life != Life::Alive { " " span.badge.bad { (life.as_str()) } }
@@ -57,7 +57,7 @@ pub(crate) fn instance(base: &Base, holder: &str, session: SessionId) -> Markup 
     html! { a href=(base.link("/instance", &[("session", &session.to_string())])) { (name(holder)) } }
 }
 
-/// What sort of thing a key names.
+/// Returns the sort of thing that a key names.
 pub(crate) fn kind(kind: &Kind) -> String {
     match kind {
         Kind::Lock => "lock".to_owned(),

@@ -1,4 +1,4 @@
-//! What the doctor found.
+//! Findings of the doctor.
 
 use std::{sync::Arc, time::Duration};
 

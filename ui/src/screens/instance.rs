@@ -1,4 +1,4 @@
-//! One instance, and what it holds.
+//! An instance, and the locks it holds.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) struct Query {
 pub(crate) struct Screen {
     #[serde(flatten)]
     instance: Instance,
-    /// What it holds, the latest grant first.
+    /// Locks it holds, the latest grant first.
     holds: Page<Held>,
     now: StoreTime,
 }

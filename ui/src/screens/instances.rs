@@ -94,7 +94,7 @@ fn strip(base: &Base, one: &Instance, most: usize, now: StoreTime) -> Markup {
     }
 }
 
-/// How an instance is, as a class and a word.
+/// Returns the state of an instance, as a class and a word.
 pub(crate) fn state(one: &Instance) -> (&'static str, &'static str) {
     let class = match one.life {
         Life::Alive if one.is_stalled() || !one.failing.is_empty() => "bad",

@@ -1,4 +1,4 @@
-//! One key: who holds it, who waits, and who held it before.
+//! A key: its holder, its waiters, and its former holders.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) struct Query {
     #[serde(default = "lock")]
     kind: String,
     key: String,
-    /// Its value is to be shown.
+    /// True if its value is to be shown.
     #[serde(default)]
     value: bool,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Screen {
     reasons: Vec<String>,
     #[serde(skip)]
     query: Query,
-    /// It has a value, which is not shown.
+    /// True if it has a value, which is not shown.
     value_hidden: bool,
 }
 

@@ -19,8 +19,8 @@ use tenure::store::Cursor;
 
 use crate::answer::Problem;
 
-/// What a screen has read itself is as good for others, and for so long, unless the picture knows better: a little less
-/// than two of its turns.
+/// Time for which content that a screen has read itself is good for others, unless the picture knows better: a little
+/// less than two of its turns.
 const FRESH: Duration = Duration::from_secs(9);
 
 /// An address without anything behind the question mark.

@@ -1,4 +1,4 @@
-//! One schedule, its ledger, and one of its runs.
+//! A schedule, its ledger, and one of its runs.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub(crate) struct Screen {
     now: StoreTime,
 }
 
-/// What this screen reads itself.
+/// Content that this screen reads itself.
 struct Read {
     ledger: RunPage,
     /// The schedule, if the picture has none of that name.

@@ -1,4 +1,4 @@
-//! One spread: where each task is, and why.
+//! A spread: the place of each task, and the reason for it.
 
 use std::sync::Arc;
 

@@ -37,12 +37,12 @@ const SCHEDULES: [(&str, &str, Option<&str>); 5] = [
     ("report", "0 6 1 * *", Some("America/New_York")),
 ];
 
-/// One of the fleet.
+/// An instance of the fleet.
 pub(crate) struct Instance {
     pub(crate) elect: Elect,
     pub(crate) spread: Spread,
     schedules: Vec<Schedule>,
-    /// Pulled out, the store sees of it what it sees of a crash.
+    /// Token that cuts the instance off: the store sees of it the same as of a crash.
     pub(crate) pulled: CancellationToken,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Fleet {
     clock: Arc<dyn Clock>,
     pub(crate) tasks: usize,
     pub(crate) instances: BTreeMap<String, Instance>,
-    /// What ends the jobs that hold locks.
+    /// Tokens that end the jobs which hold locks.
     holds: BTreeMap<String, CancellationToken>,
 }
 

@@ -1,4 +1,4 @@
-//! Who may look, and what a browser may do with an answer.
+//! Access, and limits on a browser's use of an answer.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! What may be done, by whom, and what is on record afterwards.
+//! Actions: which are allowed, by whom, and what is on record afterwards.
 
 use std::time::Duration;
 

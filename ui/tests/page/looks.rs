@@ -1,4 +1,4 @@
-//! That everybody can read it: without script, without colour, with a screen reader, in light and dark.
+//! Readability for everybody: without script, without colour, with a screen reader, in light and dark.
 
 use std::collections::BTreeMap;
 

@@ -21,10 +21,10 @@ use tower::ServiceExt;
 
 use crate::fleet::{Fleet, namespace};
 
-/// What a page waits for comes sooner: in time that is paused, so that no machine is too slow for it.
+/// Time limit for all that a page waits for: in time that is paused, so that no machine is too slow for it.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// A store, and the clock that all go by who use it: it follows tokio's.
+/// A store, and the clock of all its users: it follows tokio's.
 #[derive(Clone)]
 pub(crate) struct Memory {
     pub(crate) store: Arc<dyn Store>,

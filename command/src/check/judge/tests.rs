@@ -1,4 +1,4 @@
-//! What is judged how.
+//! Tests of the judgement.
 
 use tenure::{
     model::{

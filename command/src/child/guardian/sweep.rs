@@ -16,7 +16,7 @@ pub(super) struct Sweep {
     killing_since: Option<Duration>,
     /// Number of looks since then.
     looks: u32,
-    /// Those that were named as not to be ended.
+    /// Processes already reported as impossible to end.
     named: BTreeSet<i32>,
     over: bool,
 }
@@ -26,7 +26,7 @@ impl Sweep {
         Self { kill_at, asked: false, killing_since: None, looks: 0, named: BTreeSet::new(), over: false }
     }
 
-    /// They have to be gone sooner.
+    /// Brings the kill forward to `kill_at`, if that is earlier.
     pub(super) fn hurry(&mut self, kill_at: Duration) {
         self.kill_at = self.kill_at.min(kill_at);
     }

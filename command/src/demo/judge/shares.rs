@@ -1,4 +1,4 @@
-//! Who is drained ends with nothing, and the tasks are even after each change.
+//! Drained instances end with no tasks, and the tasks are even after each change.
 
 use super::{Bounds, Verdict, count, seconds};
 use crate::demo::record::{Change, Record, What};

@@ -1,4 +1,4 @@
-//! Who dies or is frozen is replaced in time, and who was frozen notices it.
+//! Dead and frozen instances are replaced in time, and frozen ones notice the end of their lease.
 
 use std::time::Duration;
 
@@ -21,7 +21,10 @@ pub(super) fn frozen(record: &Record, bounds: &Bounds) -> Verdict {
         record,
         bounds,
         What::Froze,
-        format!("those of one that is frozen, once its lease is over: within {}", seconds(bounds.frozen)),
+        format!(
+            "tasks of a frozen process move after its lease expires, within {} of the freeze",
+            seconds(bounds.frozen)
+        ),
     )
 }
 
@@ -93,7 +96,7 @@ fn was_thawed_before(record: &Record, change: &Change, until: Moment) -> bool {
     freeze.is_some_and(|freeze| freeze.noticed.is_none() && freeze.to.is_some_and(|to| to < until))
 }
 
-/// Whoever goes on after its lease has ended learns it at once.
+/// Judges whether a process that goes on after the end of its lease notices that at once.
 pub(super) fn noticed(record: &Record, bounds: &Bounds) -> Verdict {
     let (mut seen, mut broken) = (Vec::new(), Vec::new());
     for instance in &record.instances {

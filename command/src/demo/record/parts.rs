@@ -35,7 +35,7 @@ pub(crate) enum TickEnd {
 /// A process that runs, on a store that answers, is heard more often.
 const STALL: Duration = Duration::from_millis(150);
 
-/// How an instance is.
+/// The state of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Starts,
@@ -44,10 +44,10 @@ pub(crate) enum State {
     Drains,
     Drained,
     Closes,
-    /// It has closed, and ended.
+    /// Closed and ended.
     Left,
     Killed,
-    /// It has ended, and nobody wanted that.
+    /// Ended unexpectedly.
     Failed,
 }
 
@@ -56,7 +56,7 @@ impl State {
         matches!(self, Self::Left | Self::Killed | Self::Failed)
     }
 
-    /// It takes tasks.
+    /// Returns whether the instance takes tasks.
     pub(crate) const fn takes(self) -> bool {
         matches!(self, Self::Runs)
     }
@@ -74,9 +74,9 @@ pub(crate) struct Freeze {
 /// The end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Death {
-    /// It ran until then at least.
+    /// A moment until which it ran at least.
     pub(crate) from: Moment,
-    /// It was gone by then.
+    /// A moment by which it was gone.
     pub(crate) gone: Moment,
 }
 
@@ -134,7 +134,7 @@ impl Instance {
     }
 }
 
-/// What changes who is to have which tasks.
+/// An event that changes the assignment of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Started,
@@ -143,7 +143,7 @@ pub(crate) enum What {
     Thawed,
     Drained,
     Joined,
-    /// Its session was over though nobody had frozen it: the machine did not let it beat in time.
+    /// The session was over though the instance was not frozen: the machine did not let it beat in time.
     Lost,
 }
 

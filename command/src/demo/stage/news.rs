@@ -1,4 +1,4 @@
-//! What happens to the fleet, by whomever: taken note of, and told.
+//! Events of the fleet, whatever their cause: recorded and printed.
 
 use tenure::clock::Moment;
 
@@ -45,7 +45,7 @@ impl Stage<'_> {
         self.say_of(at, &text);
     }
 
-    /// What an instance says, if people want to know it.
+    /// Returns the text for a message of an instance, if people want to know it.
     fn tell_of(&self, index: usize, said: &Said) -> Option<String> {
         let who = &self.record.instances[index].name;
         match said {

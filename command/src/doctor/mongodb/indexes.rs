@@ -53,7 +53,9 @@ pub(super) async fn look(client: &Client, findings: &mut Findings) {
         let database = database.name();
         findings.note(
             "indexes",
-            format!("{database} has no collection of tenure yet: the first who holds something makes them, if it may"),
+            format!(
+                "{database} has no collection of tenure yet: created on first use, if the user has the right"
+            ),
         );
     } else if !absent.is_empty() {
         findings.warning(
@@ -66,7 +68,7 @@ pub(super) async fn look(client: &Client, findings: &mut Findings) {
     }
 }
 
-/// What is wrong with the indexes of a collection: whether it loses records, the words, and what to do.
+/// Returns the faults of a collection's indexes: whether records are lost, a sentence, and advice.
 fn judge_indexes(collection: &str, wanted: &[&str], found: &[&Document]) -> Vec<(bool, String, String)> {
     let name = |index: &&Document| index.get_str("name").unwrap_or("of no name").to_owned();
     let mut wrong = Vec::new();

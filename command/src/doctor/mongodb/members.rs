@@ -39,7 +39,7 @@ pub(super) async fn look(client: &Client, findings: &mut Findings) {
     }
 }
 
-/// What is wrong with the members: whether it stops everything, and the words.
+/// Returns the faults of the members: whether each stops everything, and a sentence.
 fn judge_members(members: &[Document]) -> Vec<(bool, String)> {
     let name = |member: &Document| member.get_str("name").unwrap_or("a member").to_owned();
     let mut found = Vec::new();
@@ -89,7 +89,7 @@ pub(super) async fn durations(client: &Client, config: &ElectConfig, findings: &
     }
 }
 
-/// Whether leases outlive an election: its timeout, the time until the next beat, and a moment for the vote.
+/// Judges whether leases outlive an election: its timeout, the time until the next beat, and a moment for the vote.
 fn judge_durations(config: &ElectConfig, election: Duration) -> Result<String, (String, String)> {
     let without = election + Duration::from_secs(2);
     // The last beat may be an interval old when the primary goes, and jobs are cancelled before the end.

@@ -40,7 +40,7 @@ struct Page<'a> {
     zone: &'a TimeZone,
 }
 
-/// What is known of what a row is about. `answer` is what was read for it.
+/// Returns the details of a subject. `answer` is the data read for it.
 pub(super) fn of(
     subject: &Subject,
     picture: &Picture,

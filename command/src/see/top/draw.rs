@@ -74,12 +74,14 @@ fn clock(state: &State) -> String {
 fn trouble(state: &State) -> Option<String> {
     let trouble = clean(&state.trouble()?);
     Some(match state.answered {
-        Some(at) => format!("All of this is from {}: {trouble}", times::clock(at, &state.zone)),
+        Some(at) => {
+            format!("Store unreachable since {}; showing old data: {trouble}", times::clock(at, &state.zone))
+        }
         None => trouble,
     })
 }
 
-/// How many rows there are of how many, and whether these are all.
+/// Returns the numbers of shown and of all rows, with a note while more are being read.
 fn rows(state: &State) -> String {
     let Some(picture) = state.picture() else { return "reading".to_owned() };
     let (shown, of) = (state.list().rows.len(), state.list().of);
@@ -210,11 +212,11 @@ fn lines(over: &Over, room: usize) -> String {
     }
 }
 
-/// What is said where there is no row.
+/// Returns the message for a list without rows.
 fn nothing(state: &State) -> &'static str {
     match state.picture() {
-        None => "The store is being read.",
-        Some(picture) if !state.view().is_whole(picture) => "It is being read.",
+        None => "Loading.",
+        Some(picture) if !state.view().is_whole(picture) => "Loading.",
         Some(_) if state.list().of > 0 => "No row has that text: Esc shows all.",
         Some(_) => state.view().nothing(),
     }

@@ -10,7 +10,7 @@ const GAP: usize = 2;
 /// The least columns of a bar, and the most.
 const BAR: (usize, usize) = (6, 12);
 
-/// What a row is about: it stays selected wherever it goes.
+/// The subject of a row: it stays selected wherever it moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Instance(SessionId),
@@ -21,7 +21,7 @@ pub(super) enum Subject {
     Change(String),
 }
 
-/// What a row or a cell comes to. There are words for it, too.
+/// The assessment of a row or a cell. The text expresses it, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tone {
     #[default]
@@ -54,7 +54,7 @@ impl Column {
     }
 }
 
-/// What stands in a column of a row.
+/// The content of one column in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     text: String,
@@ -64,7 +64,7 @@ pub(super) struct Cell {
     pub(super) tone: Tone,
 }
 
-/// What cells are ordered by.
+/// The sort key of a cell.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum By {
     Number(i64),
@@ -115,7 +115,7 @@ pub(super) struct Row {
     pub(super) cells: Vec<Cell>,
 }
 
-/// How a list is ordered: by its own order, or by one of its columns.
+/// The order of a list: its own, or that of one of its columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Order {
     pub(super) by: Option<usize>,
@@ -186,7 +186,7 @@ impl List {
         cells.map(|cell| width(&cell.text)).max().unwrap_or(0)
     }
 
-    /// What a column would take if there were room for everything.
+    /// Returns the width that a column would take if there were room for everything.
     fn wanted(&self, at: usize, texts: usize) -> usize {
         let column = &self.columns[at];
         // Behind the heading is room for the mark of the order.

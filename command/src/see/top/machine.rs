@@ -1,4 +1,4 @@
-//! What the screen shows, and what a key or a new picture makes of it. Pure: no clock, no store, no terminal.
+//! The state of the screen, and its changes by keys and new pictures. Pure: no clock, no store, no terminal.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::{
 const FRAME: usize = 4;
 /// Characters of a filter.
 const FILTER: usize = 100;
-/// What marks the row that is selected takes so many columns.
+/// Columns of the mark at the selected row.
 pub(super) const MARK: usize = 2;
 
 /// A key of the keyboard.
@@ -53,7 +53,7 @@ pub(super) enum Event {
     Answer(Answer),
 }
 
-/// What is read when somebody wants to see it.
+/// A request for data that is read on demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     Key(LockId),
@@ -66,12 +66,12 @@ pub(super) enum Answer {
     Ledger(ScheduleId, Result<Box<RunPage>, String>),
 }
 
-/// What follows from an event.
+/// The consequence of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The screen is to be drawn anew.
     Draw,
-    /// That, and something is to be read.
+    /// The screen is to be drawn anew, and this data is to be read.
     Ask(Ask),
     Quit,
 }
@@ -79,7 +79,7 @@ pub(super) enum Step {
 /// Where somebody is in a list.
 #[derive(Clone, Debug, Default)]
 struct Place {
-    /// What is selected; nothing for whatever comes first.
+    /// The selected subject; `None` selects the first row.
     subject: Option<Subject>,
     at: usize,
     /// First row that is shown.
@@ -390,7 +390,7 @@ impl State {
         over.top = over.top.min(over.lines.len().saturating_sub(room));
     }
 
-    /// What is to be read for what is shown, if that is not on its way.
+    /// Requests the data for the text that is shown, unless it is already on its way.
     fn ask(&mut self) -> Step {
         let Some(over) = self.over.as_mut().filter(|over| !over.is_asked) else { return Step::Draw };
         let ask = match &over.what {

@@ -18,7 +18,7 @@ use tenure::{
 
 const LIMIT: Duration = Duration::from_secs(1);
 pub(super) const TTL: Duration = Duration::from_secs(30);
-/// What somebody hostile calls things: it moves the cursor, turns the writing, and is wide.
+/// A hostile name: it moves the cursor, turns the writing, and is wide.
 pub(super) const HOSTILE: &str = "<script>\u{202e}\u{65e5}\u{672c}\u{8a9e}\u{1f600}</script>";
 
 /// A store of which all times are known.

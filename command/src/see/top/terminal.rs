@@ -21,14 +21,14 @@ pub(super) struct Screen {
     colours: bool,
 }
 
-/// What a terminal says.
+/// The meaning of an input from the terminal.
 #[derive(Debug)]
 pub(super) enum Said {
-    /// It is for the state.
+    /// An event for the state.
     Event(Event),
     /// The screen is to be drawn whole: something else has written on it.
     Redraw,
-    /// Whoever sits there wants the shell again for a while.
+    /// The user wants the shell again for a while.
     Suspend,
     Nothing,
 }
@@ -76,7 +76,7 @@ impl Drop for Screen {
     }
 }
 
-/// What an event of the terminal is to this program.
+/// Returns the meaning of a terminal event for this program.
 pub(super) fn said(came: &Came) -> Said {
     match came {
         Came::Resize(columns, rows) => Said::Event(Event::Size(*columns, *rows)),

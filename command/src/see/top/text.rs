@@ -4,7 +4,7 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::out::{one_line, width};
 
-/// What stands for what was cut off.
+/// The replacement for text that was cut off.
 const CUT: char = '\u{2026}';
 
 /// A text that takes as many columns on every terminal as are counted here, and moves nothing.

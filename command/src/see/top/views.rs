@@ -23,7 +23,7 @@ pub(super) use self::{
     spreads::shares,
 };
 
-/// What is shown.
+/// A view of `tenure top`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum View {
     Instances,
@@ -51,7 +51,7 @@ impl View {
         }
     }
 
-    /// What is said where there is nothing to show.
+    /// Returns the message for an empty view.
     pub(super) const fn nothing(self) -> &'static str {
         match self {
             Self::Instances => "No instance is in this namespace.",
@@ -62,7 +62,7 @@ impl View {
         }
     }
 
-    /// Whether all that it shows was read at least once.
+    /// Returns whether everything in the view was read at least once.
     pub(super) fn is_whole(self, picture: &Picture) -> bool {
         let read = picture.read();
         let spreads = picture.spread_names().iter().all(|name| read.spreads.contains(name));

@@ -16,7 +16,7 @@ use super::super::look::Look;
 /// Entries of each ledger that are looked at.
 const RUNS: usize = 10;
 
-/// What is watched.
+/// The scope of a watch.
 #[derive(Debug)]
 pub(super) struct Scope {
     pub(super) namespace: tenure::model::Namespace,

@@ -1,4 +1,4 @@
-//! What is told, a line each: what is there when the watch begins, and then what changes.
+//! Lines of the watch: the state when it begins, and then the changes.
 
 use serde::Serialize;
 use tenure::{
@@ -28,7 +28,7 @@ impl Line for Change {
     }
 }
 
-/// What is told when the watch begins.
+/// A line printed when the watch begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct First {
     at: StoreTime,
@@ -63,7 +63,7 @@ impl Line for First {
     }
 }
 
-/// What is there when the watch begins: how much, and of one key by whom it is held.
+/// Returns the first lines: the counts of held keys and instances, and the holders if one key is watched.
 pub(super) fn begin(first: &Records, scope: &Scope) -> Vec<First> {
     let at = first.now.unwrap_or_else(times::now);
     let held = first.locks.values().filter(|record| record.holding.is_some());

@@ -34,7 +34,7 @@ pub(super) fn tell(page: &mut Page<'_>, id: &LockId, answer: Option<&Answer>) {
         Some(Answer::Key(_, Err(error))) => {
             page.text(0, format!("It cannot be read, so this is not all: {error}"), Tone::Bad);
         }
-        _ => page.text(0, "It is being read: this is not all yet.", Tone::Quiet),
+        _ => page.text(0, "Loading.", Tone::Quiet),
     }
     if let Some(record) = known {
         all(page, &record, None);
@@ -77,7 +77,7 @@ fn all(page: &mut Page<'_>, record: &LockRecord, look: Option<&KeyLook>) {
     past(page, record);
 }
 
-/// How its holder looks by the picture.
+/// Returns the state of the key's holder in the picture.
 fn seen(page: &Page<'_>, record: &LockRecord) -> Option<Life> {
     let by = record.holding.as_ref()?.by.session;
     Some(page.picture.instance(by).map_or(Life::Missing, |one| one.life))

@@ -28,7 +28,7 @@ pub(super) fn tell(page: &mut Page<'_>, id: &ScheduleId, answer: Option<&Answer>
             None
         }
         _ => {
-            page.text(0, "Its ledger is being read: this is not all yet.", Tone::Quiet);
+            page.text(0, "Loading the ledger.", Tone::Quiet);
             None
         }
     };

@@ -1,4 +1,4 @@
-//! What keys and pictures make of the screen, and how that looks.
+//! Tests of the screen: its reaction to keys and pictures, and its look.
 
 use expect_test::expect_file;
 use ratatui::{buffer::Buffer, layout::Rect, style::Color};
@@ -108,7 +108,8 @@ async fn the_details_of_everything() {
             Step::Quit => panic!("{filter} ends it"),
         };
         if let Some(answer) = answer {
-            assert!(screen(&state).contains("being read"), "{}", screen(&state));
+            let shown = screen(&state);
+            assert!(shown.contains("Loading"), "{shown}");
             state.step(Event::Answer(answer));
         }
         let name = format!("{}-{filter}", view.name().to_lowercase());
@@ -240,7 +241,7 @@ async fn what_is_long_is_scrolled() {
 #[tokio::test(start_paused = true)]
 async fn it_says_that_nothing_was_read_and_that_nothing_is_there() {
     let mut state = state(View::Instances, SMALL);
-    assert!(screen(&state).contains("The store is being read."), "{}", screen(&state));
+    assert!(screen(&state).contains("Loading."), "{}", screen(&state));
     let scene = Scene::new();
     let faulty = Faulty::default().around(scene.store());
     faulty.intercept().always(Operation::ALL, Fault::Refused);
@@ -282,7 +283,7 @@ async fn a_store_that_does_not_answer_is_told_until_it_does() {
         }
         let screen = screen(&state);
         let told = screen.lines().nth(1).unwrap();
-        assert_eq!(told.starts_with("All of this is from 00:19:"), is_away, "{screen}");
+        assert_eq!(told.starts_with("Store unreachable since 00:19:"), is_away, "{screen}");
         assert!(screen.contains("web-1") && screen.trim_end().ends_with("q quit"), "{screen}");
     }
 }

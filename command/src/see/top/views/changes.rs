@@ -1,4 +1,4 @@
-//! What happened within the last hour, as far as records remember, the last first.
+//! Changes within the last hour, as far as records remember, the latest first.
 
 use jiff::tz::TimeZone;
 use tenure::picture::{Group, Picture, Sort};

@@ -53,7 +53,7 @@ pub(super) fn list(picture: &Picture) -> List {
     List::new(COLUMNS, rows)
 }
 
-/// How an instance is, in a word.
+/// Returns the state of an instance in a word, and its tone.
 pub(in super::super) fn state(one: &Instance) -> (&'static str, Tone) {
     let tone = match one.life {
         Life::Alive if one.is_stalled() => Tone::Bad,
@@ -76,7 +76,8 @@ fn beat(one: &Instance, picture: &Picture) -> Cell {
     Cell::text(age).bar(one.beat_age_permille(now)).tone(tone)
 }
 
-/// What each has of each spread, against its cap, or else against the one that has most. Schedules have a column.
+/// Returns the tasks of each instance in each spread, compared with its cap or else with the most of any member.
+/// Schedules have a column of their own.
 fn shares(picture: &Picture) -> BTreeMap<SessionId, Vec<String>> {
     let mut shares: BTreeMap<SessionId, Vec<String>> = BTreeMap::new();
     let schedules = Kind::Schedule.spread();

@@ -71,7 +71,7 @@ fn row(
     Row { subject: Subject::Key(record.id.clone()), cells }
 }
 
-/// How a key is, in a word or two.
+/// Returns the state of a key in a word or two, and its tone.
 pub(in super::super) fn state(record: &LockRecord, life: Option<Life>, picture: &Picture) -> (String, Tone) {
     match (&record.holding, life) {
         (Some(_), Some(Life::Alive) | None) => ("held".to_owned(), Tone::Plain),
@@ -87,7 +87,7 @@ pub(in super::super) fn state(record: &LockRecord, life: Option<Life>, picture: 
     }
 }
 
-/// How many wait, as far as that was read.
+/// Returns the number of waiters, as far as they were read.
 fn waiting(queue: Option<&Queue>) -> Cell {
     let Some(queue) = queue else { return Cell::text("").by(0) };
     let count = queue.line.waiters.len();

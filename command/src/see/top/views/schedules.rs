@@ -59,7 +59,7 @@ pub(super) fn list(picture: &Picture) -> List {
     List::new(COLUMNS, rows)
 }
 
-/// What there is to say of a schedule before all else.
+/// Returns the standing of a schedule in words, and its tone.
 pub(in super::super) fn standing(one: &Schedule, standing: Standing) -> (String, Tone) {
     match standing {
         Standing::Overdue { .. } => (standing.to_string(), Tone::Bad),
@@ -97,7 +97,7 @@ pub(in super::super) fn cell(run: &RunRecord, is_on: bool) -> char {
     }
 }
 
-/// How the last run went, and when it was.
+/// Returns the outcome and time of the last run, and its tone.
 fn last(one: &Schedule, picture: &Picture) -> (String, Tone) {
     let Some(run) = &one.status.last else { return (String::new(), Tone::Plain) };
     let is_on = one.is_on(run);

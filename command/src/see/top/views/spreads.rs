@@ -40,7 +40,7 @@ pub(super) fn list(picture: &Picture) -> List {
     List::new(COLUMNS, picture.spreads().into_iter().map(row).collect())
 }
 
-/// Who is not well, and which tasks wait for somebody.
+/// Counts the members that are not well, and names the tasks that wait for an instance.
 fn note(one: &SpreadSummary, picture: &Picture) -> String {
     let count = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}"));
     let notes =
@@ -61,7 +61,7 @@ fn orphans(name: &SpreadName, picture: &Picture) -> String {
     named.join(", ")
 }
 
-/// What a member says of its share beyond the usual.
+/// Returns the terms of a share, or words for the usual one.
 pub(in super::super) fn shares(share: &Share) -> String {
     match terms(share) {
         terms if terms.is_empty() => "the usual share".to_owned(),
