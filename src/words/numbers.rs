@@ -16,8 +16,10 @@ use super::{
 };
 use crate::sync::{caught, locked};
 
-/// Most values of histograms that wait for the recorder; further ones are not recorded.
+/// Most values of histograms that wait for the recorder.
 const MOST: usize = 8192;
+/// Values of each histogram that wait in any case: a busy one takes no room from the others.
+const FEW: usize = 64;
 
 /// Time between two visits at the recorder.
 const REST: Duration = Duration::from_millis(100);
@@ -45,6 +47,28 @@ enum Kind {
     Histogram,
 }
 
+/// Values of histograms that wait for the recorder. Further ones are not recorded.
+#[derive(Default)]
+struct Values {
+    all: HashMap<Key, Vec<f64>>,
+    count: usize,
+}
+
+impl Values {
+    fn add(&mut self, key: Key, value: f64) {
+        let values = self.all.entry(key).or_default();
+        if self.count < MOST || values.len() < FEW {
+            values.push(value);
+            self.count += 1;
+        }
+    }
+
+    fn take(&mut self) -> impl Iterator<Item = (Key, f64)> + use<> {
+        let all = mem::take(self).all.into_iter();
+        all.flat_map(|(key, values)| values.into_iter().map(move |value| (key.clone(), value)))
+    }
+}
+
 struct Sums {
     /// All of them, since the process began.
     all: HashMap<Key, Sum>,
@@ -52,7 +76,7 @@ struct Sums {
     changed: BTreeSet<Key>,
     /// Keys at which the recorder panicked: it gets them with the next change.
     refused: BTreeSet<Key>,
-    values: Vec<(Key, f64)>,
+    values: Values,
     help: Vec<(Kind, &'static str, Unit, &'static str)>,
     pace: Pace,
     has_thread: bool,
@@ -66,7 +90,7 @@ static SUMS: LazyLock<Mutex<Sums>> = LazyLock::new(|| {
         all: HashMap::new(),
         changed: BTreeSet::new(),
         refused: BTreeSet::new(),
-        values: Vec::new(),
+        values: Values::default(),
         help: Vec::new(),
         pace: Pace::NEW,
         has_thread: false,
@@ -131,11 +155,7 @@ pub(crate) fn set<const N: usize>(name: &'static str, labels: [(&'static str, &s
 /// Records a value in a histogram.
 pub(crate) fn record<const N: usize>(name: &'static str, labels: [(&'static str, &str); N], value: f64) {
     let key = key(name, labels);
-    change(|sums| {
-        if sums.values.len() < MOST {
-            sums.values.push((key, value));
-        }
-    });
+    change(|sums| sums.values.add(key, value));
 }
 
 pub(crate) fn describe_counter(name: &'static str, says: &'static str) {
@@ -206,7 +226,7 @@ fn next() -> Vec<Change> {
             let sum = all.get(&key).copied()?;
             Some(Change::Sum(key, sum))
         });
-        let values = mem::take(values).into_iter().map(|(key, value)| Change::Value(key, value));
+        let values = values.take().map(|(key, value)| Change::Value(key, value));
         let changes: Vec<_> = help.chain(changed).chain(values).collect();
         if !changes.is_empty() {
             return changes;
@@ -235,4 +255,20 @@ fn bring(change: &Change) {
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_histogram_takes_no_room_from_the_others() {
+        let mut values = Values::default();
+        (0..10_000).for_each(|_| values.add(key("busy", []), 1.0));
+        (0..100).for_each(|_| values.add(key("other", []), 2.0));
+        let taken: Vec<_> = values.take().collect();
+        let of = |name| taken.iter().filter(|(key, _)| key.name() == name).count();
+        assert_eq!((of("busy"), of("other")), (MOST, FEW));
+        assert_eq!(values.take().count(), 0);
+    }
 }
