@@ -47,7 +47,7 @@ pub(super) struct FailureCallbacks {
     calls: Option<(mpsc::Sender<FailureCall>, JoinHandle<()>)>,
 }
 
-type FailureCall = (OnFailure, Tick, Failure);
+pub(super) type FailureCall = (OnFailure, Tick, Failure);
 
 impl FailureCallbacks {
     pub(super) fn call(&mut self, engine: &Engine, callback: OnFailure, tick: Tick, failure: Failure) {

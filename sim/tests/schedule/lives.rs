@@ -266,7 +266,7 @@ impl Life {
         let name = self.one();
         let _ = write!(self.story, "; {} {event:?} {name}", self.crew.now());
         if matches!(event, Dies | CutOff | StoreAway | Finishes) {
-            self.unsaid.push((Instant::now(), None));
+            self.unsaid.push((Instant::now(), (event == Dies).then(Instant::now)));
         }
         match event {
             Dies => {
@@ -316,14 +316,14 @@ impl Life {
 
     async fn end(&mut self, event: Event, name: &str) {
         let _ = write!(self.story, "; {} end of {event:?}", self.crew.now());
-        for (_, end) in &mut self.unsaid {
-            end.get_or_insert_with(Instant::now);
-        }
         match event {
             Dies | Closes => self.join().await,
             CutOff | StoreAway | Claims | Finishes => {
                 for member in self.members.values() {
                     member.faulty.intercept().heal();
+                }
+                for (_, end) in &mut self.unsaid {
+                    end.get_or_insert_with(Instant::now);
                 }
             }
             Paused => {

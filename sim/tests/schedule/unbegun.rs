@@ -253,6 +253,27 @@ async fn a_retry_that_was_paused_while_its_claim_was_on_its_way_is_made_afterwar
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_paused_retry_is_given_back_before_its_instance_has_closed() {
+    let crew = Crew::new();
+    let retries = tenure::schedule::Retries { tries: 2, first: 5 * SECOND, longest: 5 * SECOND };
+    let set = |schedule: ScheduleBuilder| at_most_once(schedule).retries(retries);
+    let failing = |_, _| std::future::ready(Err("not yet".to_owned()));
+    let one = crew.with_job("a", HOURLY, set, failing).await;
+    let operator = crew.member("op").await;
+    pass(HOUR + SECOND).await;
+    one.faulty.intercept().always(&[Operation::Claim], Course::PLAIN.answered_after(2 * SECOND));
+    one.faulty.intercept().always(&[Operation::Finish], Course::PLAIN.late_by(SECOND));
+    while crew.ledger().await[0].attempt == 1 {
+        pass(SECOND / 10).await;
+    }
+    operator.elect.schedules().pause("report", Why::new("").unwrap()).await.unwrap();
+    // The claim is answered, and the write that returns it is on its way.
+    pass(2 * SECOND + SECOND / 5).await;
+    one.elect.close().await;
+    assert_eq!(crew.told().await, ["01:00:00 not begun 2"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn ticks_under_a_run_whose_retry_was_paused_overlap() {
     let crew = Crew::new();
     let swallowed = Course::from(Fault::Swallowed);

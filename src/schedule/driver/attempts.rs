@@ -6,7 +6,7 @@ use super::{
     Driver,
     retry::pauses,
     unbegun::Unbegun,
-    unwritten::{LateOutcome, RunOutcome},
+    unwritten::{LateOutcome, RunOutcome, is_recorded},
 };
 use crate::{
     Event,
@@ -153,18 +153,16 @@ impl Driver {
 
     /// Gives back another attempt at a tick, which is made when the schedule goes on.
     async fn postpone(&self, series: &mut Series<'_>, attempt: Attempt, unbegun: &Unbegun) {
-        let known = tokio::select! {
+        let answer = tokio::select! {
             biased;
-            () = self.lease.cancelled() => return,
-            known = unbegun.give_back_for_sure() => known,
+            () = self.lease.cancelled() => None,
+            answer = unbegun.give_back_for_sure() => Some(answer),
         };
-        let now = self.now_or(attempt.instant);
+        let Some(answer) = answer else { return unbegun.give_back().await };
         if let Some(begun) = series.first_begun {
-            series.ticks.ended(begun, now);
+            series.ticks.ended(begun, self.now_or(attempt.instant));
         }
-        if let Some(run) = known {
-            series.ticks.found(run, now);
-        }
+        self.accept_claim(series.ticks, answer).await;
     }
 
     /// Breaks the rule that an attempt is claimed before its job runs, to see whether a test notices.
@@ -429,8 +427,9 @@ impl Driver {
         let store = self.engine.store();
         let answer = self.retry_forever(Work::Ledger, &mut |limit| store.finish(finish.clone(), limit)).await;
         outcome.set_written();
-        if let ClaimAnswer::Yours(run) = answer {
-            return Some(run);
+        match answer {
+            ClaimAnswer::Yours(run) if is_recorded(&finish, &run) => return Some(run),
+            _ => {}
         }
         words::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, instant = %claim.run.instant, ?answer, "could not record the run's outcome");
         None
@@ -438,12 +437,14 @@ impl Driver {
 
     /// Writes how runs of this schedule have ended that this instance could not write before. Returns whether that is
     /// done: before that the ledger says less than is known.
-    pub(super) async fn write_what_ended(&self) -> bool {
+    pub(super) async fn write_what_ended(&mut self) -> bool {
         for late in self.unwritten.of(&self.spec.id) {
             let store = self.engine.store();
             let write = |limit| store.finish(late.finish.clone(), limit);
             let Some(answer) = self.retry_or_cancelled(Work::Ledger, write).await else { return false };
-            self.unwritten.answered(&self.engine, &late, &answer);
+            if let Some((callback, tick, failure)) = self.unwritten.answered(&late, &answer) {
+                self.callbacks.call(&self.engine, callback, tick, failure);
+            }
         }
         true
     }

@@ -21,7 +21,7 @@ use crate::{
     elect::{Engine, Work},
     error::Applied,
     logic::session::LONGEST_ATTEMPT,
-    model::{Outcome, RunRecord, Why},
+    model::{Outcome, Why},
     store::{Claim, ClaimAnswer, FinishRun},
     words,
 };
@@ -78,16 +78,12 @@ impl Unbegun {
         }
     }
 
-    /// Gives the claim back, also if it is still on its way: nothing that was sent for it arrives afterwards. Returns
-    /// the entry.
-    pub(super) async fn give_back_for_sure(&self) -> Option<RunRecord> {
+    /// Gives the claim back, also if it is still on its way: nothing that was sent for it arrives afterwards.
+    pub(super) async fn give_back_for_sure(&self) -> ClaimAnswer {
         let may_arrive = self.is_open.load(Ordering::Acquire);
         let answer = finish_for_sure(&self.engine, &self.claim, may_arrive).await;
         self.is_open.store(false, Ordering::Release);
-        match answer {
-            ClaimAnswer::Yours(run) | ClaimAnswer::Others(run) => Some(run),
-            ClaimAnswer::Absent | ClaimAnswer::Refused(_) => None,
-        }
+        answer
     }
 }
 
@@ -112,21 +108,19 @@ fn is_on_its_way(claim: &Claim, answer: &ClaimAnswer) -> bool {
     }
 }
 
-/// Writes that it was not begun, until that is answered; and again when what `may_arrive` has arrived, or never will.
-async fn finish_for_sure(engine: &Engine, claim: &Claim, mut may_arrive: bool) -> ClaimAnswer {
+/// Writes that it was not begun, until that is answered; and again until what `may_arrive` has arrived, or never will.
+async fn finish_for_sure(engine: &Engine, claim: &Claim, may_arrive: bool) -> ClaimAnswer {
     let mut pauses = pauses();
+    let now = engine.clock.now();
+    let mut arrived_by = if may_arrive { now + ARRIVED } else { now };
     loop {
+        let sent = engine.clock.now();
         match finish(engine, claim).await {
-            Ok(answer) if !may_arrive || !is_on_its_way(claim, &answer) => return answer,
-            Ok(_) => {
-                tokio::time::sleep(ARRIVED).await;
-                may_arrive = false;
-            }
-            Err(_) => {
-                may_arrive = true;
-                tokio::time::sleep(pauses.next(engine.entropy.roll())).await;
-            }
+            Ok(answer) if sent >= arrived_by || !is_on_its_way(claim, &answer) => return answer,
+            Ok(_) => {}
+            Err(_) => arrived_by = engine.clock.now() + ARRIVED,
         }
+        tokio::time::sleep(pauses.next(engine.entropy.roll())).await;
     }
 }
 

@@ -12,10 +12,10 @@ use std::{
 use super::retry::pauses;
 use crate::{
     elect::{Engine, Work},
-    model::{Outcome, ScheduleId},
+    model::{Outcome, RunRecord, ScheduleId},
     schedule::{
         Failure, Tick,
-        failure::{FailureCallbacks, OnFailure},
+        failure::{FailureCall, FailureCallbacks, OnFailure},
     },
     store::{ClaimAnswer, FinishRun},
     sync::locked,
@@ -57,23 +57,24 @@ impl Unwritten {
         place.map(|place| all.swap_remove(place)).is_some()
     }
 
-    /// Takes in the store's answer: the first one tells of a failure, if this outcome is the one on record.
-    pub(super) fn answered(&self, engine: &Engine, late: &LateOutcome, answer: &ClaimAnswer) {
+    /// Takes in the store's answer. Returns the call of `on_failure` that is due, for the first answer alone.
+    pub(super) fn answered(&self, late: &LateOutcome, answer: &ClaimAnswer) -> Option<FailureCall> {
         let LateOutcome { finish, on_failure } = late;
         if !self.forget(finish) {
-            return;
+            return None;
         }
-        let (ClaimAnswer::Yours(run), Some(on_failure)) = (answer, on_failure) else { return };
-        let is_ours = run
-            .finish
-            .as_ref()
-            .is_some_and(|known| (known.outcome, &known.error) == (finish.outcome, &finish.error));
-        if is_ours && finish.last && finish.outcome != Outcome::Succeeded {
-            let error = finish.error.as_ref().map(|error| error.as_str().to_owned());
-            let failure = Failure { outcome: finish.outcome, error, attempts: run.attempt };
-            FailureCallbacks::default().call(engine, on_failure.clone(), Tick::of(run), failure);
-        }
+        let (ClaimAnswer::Yours(run), Some(on_failure)) = (answer, on_failure) else { return None };
+        let is_failure = finish.last && finish.outcome != Outcome::Succeeded && is_recorded(finish, run);
+        let error = finish.error.as_ref().map(|error| error.as_str().to_owned());
+        let failure = Failure { outcome: finish.outcome, error, attempts: run.attempt };
+        is_failure.then(|| (on_failure.clone(), Tick::of(run), failure))
     }
+}
+
+/// Returns whether a run ended as that says, not as another owner has settled it.
+pub(super) fn is_recorded(finish: &FinishRun, run: &RunRecord) -> bool {
+    let known = run.finish.as_ref();
+    known.is_some_and(|known| (known.outcome, &known.error) == (finish.outcome, &finish.error))
 }
 
 /// Outcome of one run, until it is written. Dropped before that, it is written later.
@@ -114,7 +115,10 @@ async fn write_late(engine: &Weak<Engine>, unwritten: &Unwritten, late: &LateOut
         let limit = engine.limit();
         let write = engine.store().finish(late.finish.clone(), limit);
         if let Ok(answer) = engine.call(Work::Ledger, limit, write).await {
-            return unwritten.answered(&engine, late, &answer);
+            if let Some((callback, tick, failure)) = unwritten.answered(late, &answer) {
+                FailureCallbacks::default().call(&engine, callback, tick, failure);
+            }
+            return;
         }
         let pause = pauses.next(engine.entropy.roll());
         drop(engine);
