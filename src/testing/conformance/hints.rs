@@ -23,7 +23,7 @@ const KNOCKS: &str = "knocks";
 
 /// A listener that has seen that the stream is alive.
 ///
-/// It ignores news that it has received before: hints may be doubled.
+/// News that it has received before is ignored: hints may be doubled.
 struct Listener {
     hints: BoxStream<'static, Hint>,
     topics: watch::Sender<BTreeSet<Topic>>,
