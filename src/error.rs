@@ -41,7 +41,7 @@ impl StoreError {
         cause: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
         let cause = cause.into();
-        Self { store, doing, applied, retryable, words: in_words(&*cause), cause }
+        Self { store, doing, applied, retryable, words: chain(&*cause), cause }
     }
 
     /// With the cause in other words than its own.

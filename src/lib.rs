@@ -96,7 +96,6 @@
 //! | [`elect`] | the engine: instances, jobs, guards, campaigns, events, health |
 //! | [`spread`] | N keyed tasks over the instances that take part |
 //! | [`schedule`] | cron-style jobs, every tick once per fleet |
-//! | [`picture`] | a namespace as people look at it: who has what and why, and what happened in the last hour |
 //! | [`model`] | sessions, locks, waiters, terms, runs: plain data |
 //! | [`store`] | the contract, and the stores that keep it; implementers of [`Store`](store::Store) get no promise of semver before 1.0 |
 //! | [`clock`] | the clock leases are counted by |
@@ -131,7 +130,6 @@ pub mod elect;
 mod error;
 mod logic;
 pub mod model;
-pub mod picture;
 pub mod schedule;
 #[cfg(tenure_sim)]
 #[doc(hidden)]

@@ -55,7 +55,7 @@ impl Allocated {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_done_often_allocates_little() {
+async fn checks_steps_and_grants_allocate_no_more_than_allowed() {
     let mut wrong = Vec::new();
     // More than once: the thread that has started this one may allocate for itself meanwhile.
     for _ in 0..3 {

@@ -331,9 +331,18 @@ fn sources(folder: &Path, all: &mut Vec<(String, String)>) {
 #[test]
 fn every_test_that_a_promise_names_exists() {
     let mut all = Vec::new();
-    for folder in
-        ["src", "tests", "sim/src", "sim/tests", "command/src", "command/tests", "ui/src", "ui/tests"]
-    {
+    for folder in [
+        "src",
+        "tests",
+        "sim/src",
+        "sim/tests",
+        "command/src",
+        "command/tests",
+        "look/src",
+        "look/tests",
+        "ui/src",
+        "ui/tests",
+    ] {
         sources(&root().join(folder), &mut all);
     }
     let mut functions = BTreeSet::new();

@@ -340,7 +340,7 @@ mod turned_by_hand {
 
     /// A key of one order, which nobody wants again, and the session that died with it.
     #[tokio::test(start_paused = true)]
-    async fn what_a_dead_instance_held_is_freed_and_purged_in_its_time_and_so_is_its_session() {
+    async fn a_lock_of_a_dead_session_is_freed_and_purged_in_its_time_and_so_is_the_session() {
         let (clock, fixture) = turned();
         let lock = fixture.lock("order 4711");
         let dead = fixture.opened().await.id;

@@ -228,7 +228,7 @@ async fn quick_set() -> &'static Deployment {
 }
 
 #[tokio::test]
-async fn another_node_takes_over_from_a_killed_primary() {
+async fn a_killed_primary_is_replaced_by_another_node() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let mongo = quick_set().await;
     let killed = mongo.kill_primary().await;
@@ -244,7 +244,7 @@ async fn another_node_takes_over_from_a_killed_primary() {
 }
 
 #[tokio::test]
-async fn another_node_takes_over_from_a_primary_that_steps_down() {
+async fn a_primary_that_steps_down_is_replaced_by_another_node() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let mongo = quick_set().await;
     let old = mongo.step_down().await;
@@ -253,7 +253,7 @@ async fn another_node_takes_over_from_a_primary_that_steps_down() {
 }
 
 #[tokio::test]
-async fn another_node_takes_over_from_a_frozen_primary() {
+async fn a_frozen_primary_is_replaced_by_another_node() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let mongo = quick_set().await;
     let frozen = mongo.wait_for_primary(None).await;

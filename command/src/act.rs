@@ -9,7 +9,8 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use tenure::model::{Holder, Why};
+use tenure::model::Why;
+use tenure_look::Operator;
 
 use crate::{
     common::Common,
@@ -24,18 +25,18 @@ pub(crate) enum Act {
     Release(release::Release),
     /// Have an instance give all its tasks and schedules to others, and take none
     ///
-    /// They go one after the other, and none comes back until the instance is undrained or started anew. Keys that it
-    /// holds otherwise are not concerned: `tenure release` asks for those.
+    /// They move one after the other, and none comes back until the instance is undrained or restarted. The instance
+    /// keeps its other keys: `tenure release` asks for a key.
     Drain(drain::Drain),
     /// Let a drained instance accept tasks again
     Undrain(drain::Drain),
-    /// Hold a schedule back: no tick of it is run
+    /// Pause a schedule: none of its ticks is run
     ///
-    /// A run that is on goes on. Ticks within the pause are not made up for.
+    /// A run in progress continues. Ticks within the pause are not run later.
     Pause(schedules::Pause),
-    /// Let a paused schedule go on
+    /// Resume a paused schedule
     ///
-    /// Ticks within the pause are not made up for.
+    /// Ticks within the pause are not run later.
     Resume(schedules::Pause),
     Run(schedules::Run),
     PutBack(put_back::PutBack),
@@ -44,19 +45,19 @@ pub(crate) enum Act {
 /// Options of all of these.
 #[derive(Args, Debug)]
 pub(crate) struct Because {
-    /// Why: it goes on record, except that of resume and put-back, which keep none
+    /// Reason, kept on record; resume and put-back keep none
     #[arg(long, default_value = "by hand", value_name = "TEXT")]
     why: String,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 }
 
-/// The operator who acts on a store.
-pub(crate) struct Operator<'a> {
+/// An action that the command line asks for, with the store that is open for it.
+pub(crate) struct Action<'a> {
     pub(crate) look: Look,
-    pub(crate) by: Holder,
+    pub(crate) operator: Operator,
     pub(crate) why: Why,
     yes: bool,
     common: &'a Common,
@@ -77,11 +78,13 @@ impl Done {
     }
 }
 
-impl<'a> Operator<'a> {
+impl<'a> Action<'a> {
     async fn new(common: &'a Common, because: &Because) -> Result<Self, Failure> {
         let why = Why::new(&because.why).map_err(|error| Failure::usage(format!("--why: {error}")))?;
         let by = Settings::of(common)?.config.holder().clone();
-        Ok(Self { look: Look::open(common).await?, by, why, yes: because.yes, common })
+        let look = Look::open(common).await?;
+        let operator = Operator::new(look.store().clone(), look.namespace().clone(), by);
+        Ok(Self { look, operator, why, yes: because.yes, common })
     }
 
     /// Says what will be done, and asks whether to. Returns false if it is not wanted.
@@ -91,11 +94,11 @@ impl<'a> Operator<'a> {
         }
         if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
             return Err(Failure::usage(format!(
-                "nobody is there to be asked, and this would {}: add --yes to do it",
+                "standard input or standard error is not a terminal, and this would {}: add --yes to do it without a question",
                 one_line(what)
             )));
         }
-        eprint!("This will {}. Go on? [y/N] ", one_line(what));
+        eprint!("This will {}. Continue? [y/N] ", one_line(what));
         let failed = |error: io::Error| Failure::failed(format!("the answer cannot be read: {error}"));
         io::stderr().flush().map_err(failed)?;
         let mut answer = String::new();
@@ -127,17 +130,17 @@ pub(crate) async fn run(common: &Common, act: Act) -> Result<u8, Failure> {
         Act::Run(run) => &run.because,
         Act::PutBack(put_back) => &put_back.because,
     };
-    let operator = Operator::new(common, because).await?;
+    let action = Action::new(common, because).await?;
     let acted = match &act {
-        Act::Release(release) => release::run(&operator, release).await,
-        Act::Drain(drain) => drain::run(&operator, drain, true).await,
-        Act::Undrain(drain) => drain::run(&operator, drain, false).await,
-        Act::Pause(pause) => schedules::pause(&operator, pause, true).await,
-        Act::Resume(pause) => schedules::pause(&operator, pause, false).await,
-        Act::Run(run) => schedules::run(&operator, run).await,
-        Act::PutBack(put_back) => put_back::run(&operator, put_back).await,
+        Act::Release(release) => release::run(&action, release).await,
+        Act::Drain(drain) => drain::run(&action, drain, true).await,
+        Act::Undrain(drain) => drain::run(&action, drain, false).await,
+        Act::Pause(pause) => schedules::pause(&action, pause, true).await,
+        Act::Resume(pause) => schedules::pause(&action, pause, false).await,
+        Act::Run(run) => schedules::run(&action, run).await,
+        Act::PutBack(put_back) => put_back::run(&action, put_back).await,
     };
-    operator.look.close().await;
+    action.look.close().await;
     acted
 }
 
@@ -146,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_yes_is_one() {
+    fn y_and_yes_alone_are_consent() {
         for (answer, yes) in [("y\n", true), (" YES ", true), ("", false), ("n", false), ("yess", false)] {
             assert_eq!(is_yes(answer), yes, "{answer:?}");
         }

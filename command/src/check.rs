@@ -7,10 +7,10 @@ use std::{collections::BTreeSet, time::Duration};
 use clap::Args;
 use tenure::{
     model::{Key, Kind, LockId, ScheduleId, ScheduleName},
-    picture::Life,
     spread::SpreadStatus,
     store::{LockSeen, ScheduleSeen},
 };
+use tenure_look::Liveness;
 
 use self::judge::{Finding, Leader, Limits, Verdict};
 use crate::{common::Common, exit::Failure, out, see::look::Look, times};
@@ -20,18 +20,18 @@ const FAILURES: u32 = 3;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-All schedules of the namespace are checked, unless some are named; beside --leader and --instances, only if
---overdue or --failures says by what. Instances that fail are looked for beside all schedules, and by --instances.
+All schedules of the namespace are checked, unless some are named; with --leader or --instances, only if
+--overdue or --failures is given too. Failing instances are found when all schedules are checked, and with --instances.
 The line begins with OK (exit code 0), WARNING (1), CRITICAL (2), or UNKNOWN (3) if the check could not be made.
 WARNING: a schedule is paused, was never run, or failed in its last runs; tasks of a spread that an instance gave
 up run well elsewhere.
-CRITICAL: nobody leads, or the leader looks dead; a schedule is overdue, failed too often in a row, or is
+CRITICAL: a key has no leader, or its leader looks dead; a schedule is overdue, failed too often in a row, or is
 unknown; too few instances are alive; a record cannot be used.")]
 pub(crate) struct Check {
     /// Schedules to check
     schedules: Vec<String>,
 
-    /// A key that somebody has to hold; may be given several times
+    /// A key that a living instance must hold; may be given several times
     #[arg(long, value_name = "KEY")]
     leader: Vec<String>,
 
@@ -39,11 +39,11 @@ pub(crate) struct Check {
     #[arg(long, value_name = "TIME")]
     overdue: Option<String>,
 
-    /// Runs in a row that have failed when it is critical [default: 3]
+    /// Failed runs in a row that are critical [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     failures: Option<u32>,
 
-    /// The least number of instances that have to be alive
+    /// Minimum number of living instances
     #[arg(long, value_name = "MIN")]
     instances: Option<usize>,
 
@@ -205,8 +205,11 @@ impl Judged {
         }
         let sessions = look.all_sessions().await?.items;
         let now = look.now_beside(&sessions);
-        let alive: Vec<_> =
-            sessions.iter().filter(|session| Life::of(session, now) == Life::Alive).cloned().collect();
+        let alive: Vec<_> = sessions
+            .iter()
+            .filter(|session| Liveness::of(session, now) == Liveness::Alive)
+            .cloned()
+            .collect();
         let shares = alive.iter().flat_map(|session| &session.shares);
         let spreads: BTreeSet<_> = shares.map(|share| share.spread.clone()).collect();
         for spread in spreads {

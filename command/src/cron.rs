@@ -32,7 +32,7 @@ const SHOWN: usize = 3;
 /// Each tick is run by one of the instances that have a schedule of this name.
 ///
 /// An expression has five fields (minute, hour, day, month, weekday), or six with seconds first, or is @daily,
-/// @every 90s, @at TIME. All instances of a name share its ticks; the ledger keeps what became of each.
+/// @every 90s, @at TIME. All instances of a name share its ticks; the ledger keeps the outcome of each.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["expression", "file"]))]
 pub(crate) struct Cron {
@@ -53,7 +53,7 @@ pub(crate) struct Cron {
     #[arg(long)]
     test: bool,
 
-    /// Zone whose clocks the expression is read by [default: UTC]
+    /// Time zone of the expression, such as Europe/London [default: UTC]
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
 

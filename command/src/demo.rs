@@ -44,17 +44,17 @@ pub(crate) struct Demo {
     #[arg(long, default_value = "25s", value_name = "TIME")]
     time: String,
 
-    /// Print lines instead of a picture, as it does where standard output is no terminal
+    /// Print lines instead of a picture; the default where standard output is not a terminal
     #[arg(long)]
     plain: bool,
 
-    /// Keep the store and the instances' logs, and say how to look at them
+    /// Keep the store and the instances' logs, and print how to inspect them
     #[arg(long)]
     keep: bool,
 }
 
 const AFTER_HELP: &str = "\
-Five processes share 100 tasks and a schedule. One of them is killed, one is frozen and goes on later, one is drained, \
+Five processes share 100 tasks and a schedule. One of them is killed, one is frozen and resumed later, one is drained, \
 and one joins. At the end it says what was promised and what was seen: exit code 0 if every promise held, else 1.
 
 It works on a SQLite file of its own, which is removed, unless --store is among its arguments: then under a namespace \

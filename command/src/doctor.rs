@@ -19,13 +19,13 @@ use crate::{
     settings::Settings,
 };
 
-/// Look for what is wrong with the store, and say what to do
+/// Find problems of the store, and show what to do about them
 ///
-/// It locks and releases a key of its own in the namespace tenure.doctor, to see how long that takes. Exit code 0 if
-/// nothing is wrong, 1 with a warning, 2 with something bad, 69 if the store cannot be used.
+/// It locks and releases a key of its own in the namespace tenure.doctor, to measure how long that takes. Exit code 0
+/// without a problem, 1 with a warning, 2 with something bad, 69 if the store cannot be used.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
-    /// Only look: lock nothing
+    /// Only read: lock nothing
     #[arg(long)]
     read_only: bool,
 }
@@ -58,7 +58,7 @@ async fn find(settings: &Settings, read_only: bool) -> Result<(Findings, Option<
         Ok(place) => {
             findings.ok("open", format!("{} can be opened and used", place.name));
             if read_only {
-                findings.untested("dry run", "it was told to look only");
+                findings.untested("dry run", "this run only reads");
             } else {
                 dry_run::run(&place, &settings.config, &mut findings).await;
             }

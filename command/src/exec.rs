@@ -30,8 +30,8 @@ const LOOK: Duration = Duration::from_secs(5);
 ///
 /// No other program that asks for the key runs meanwhile.
 ///
-/// The program does not outlive its lease: if the lease is lost it gets SIGTERM and then SIGKILL, with all it has
-/// started, before anybody else may hold the key; also if tenure itself is killed or frozen.
+/// The program does not outlive its lease: if the lease is lost, the program and all processes that it started get
+/// SIGTERM and then SIGKILL before another instance may hold the key; also if tenure itself is killed or frozen.
 #[derive(Args, Debug)]
 pub(crate) struct Exec {
     /// Key to hold
@@ -46,7 +46,7 @@ pub(crate) struct Exec {
     #[arg(long, short, value_name = "TIME")]
     wait: Option<String>,
 
-    /// Exit with this code if the key could not be had; with 0 in silence
+    /// Exit code if the key could not be acquired; with 0 nothing is printed
     #[arg(long, short = 'E', value_name = "CODE", default_value_t = HELD)]
     conflict_exit_code: u8,
 

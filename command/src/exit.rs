@@ -61,6 +61,15 @@ impl From<tenure::StoreError> for Failure {
     }
 }
 
+impl From<tenure_look::NotDone> for Failure {
+    fn from(not_done: tenure_look::NotDone) -> Self {
+        match not_done {
+            tenure_look::NotDone::Store(error) => error.into(),
+            _ => Self::failed(not_done.to_string()),
+        }
+    }
+}
+
 impl From<tenure::elect::Error> for Failure {
     fn from(error: tenure::elect::Error) -> Self {
         let code = if error.is_retryable() { STORE_AWAY } else { FAILED };

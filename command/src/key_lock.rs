@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_use_the_store_may_use_it() {
+    fn a_key_file_has_the_permissions_of_its_store() {
         let folder = std::env::temp_dir().join(format!("tenure-key-mode-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         let store = folder.join("tenure.db");
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn one_at_a_time_has_it() {
+    fn a_key_file_is_locked_by_one_opener_at_a_time() {
         let folder = std::env::temp_dir().join(format!("tenure-key-lock-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         let store = folder.join("tenure.db");

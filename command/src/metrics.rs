@@ -87,7 +87,7 @@ fn respond(
             (true, said) => ("200 OK", said + "\n"),
             (false, said) => ("503 Service Unavailable", said + "\n"),
         },
-        ("GET", _) => ("404 Not Found", "there is /metrics and /healthz\n".to_owned()),
+        ("GET", _) => ("404 Not Found", "this address serves /metrics and /healthz\n".to_owned()),
         _ => ("405 Method Not Allowed", "only GET is answered\n".to_owned()),
     };
     format!(

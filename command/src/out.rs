@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
-pub(crate) use tenure::picture::one_line;
+pub(crate) use tenure_look::one_line;
 use unicode_width::UnicodeWidthChar;
 
 use crate::{

@@ -104,7 +104,7 @@ impl Place {
         let open = move || {
             if purpose == For::Looking && !path.exists() {
                 return Err(Failure::store(format!(
-                    "there is no store at {}: nobody has used it yet, or it is elsewhere (--store, TENURE_STORE)",
+                    "there is no store at {}: it was not used yet, or it is elsewhere (--store, TENURE_STORE)",
                     path.display()
                 )));
             }
@@ -119,7 +119,7 @@ impl Place {
             let store = SqliteStore::open(&path).map_err(|error| Failure::store(error.to_string()))?;
             // By whatever links it was named: what lies beside it has to be the same for all.
             let file = fs::canonicalize(&path).map_err(|error| {
-                Failure::store(format!("the path {} cannot be followed: {error}", path.display()))
+                Failure::store(format!("the path {} cannot be resolved: {error}", path.display()))
             })?;
             Ok(Self {
                 store: Arc::new(store.clone()),
@@ -177,6 +177,6 @@ pub(crate) fn has_secret(uri: &str) -> bool {
 #[cfg(not(feature = "mongodb"))]
 pub(crate) fn no_driver() -> Failure {
     Failure::usage(
-        "this build of tenure knows SQLite files only: build it with the feature mongodb, which is on by default",
+        "this build of tenure supports SQLite files only: build it with the feature mongodb, which is on by default",
     )
 }

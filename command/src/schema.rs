@@ -25,7 +25,7 @@ pub(crate) fn run(common: &Common, schema: &Schema) -> Result<u8, Failure> {
         Where::Sqlite(path) => {
             out::text(&format!(
                 "-- {} needs no preparation: tenure makes the file and its tables at the first use.\n\
-                 -- Whoever may write into its folder may use it.\n",
+                 -- Every user with the right to write into its folder may use it.\n",
                 path.display()
             ))?;
         }

@@ -18,15 +18,15 @@ use crate::{common::Common, exit::Failure};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum See {
-    /// List what is held, and by whom
+    /// List the held keys and their holders
     Ls(ls::Ls),
-    /// Show all that is known of one key: holder, value, queue, and who held it before
+    /// Show all about one key: holder, value, queue, and earlier holders
     Show(show::Show),
     /// List the instances: where they run, their last beats, and what they hold
     Instances(instances::Instances),
-    /// List the spreads, or show one of them: members, tasks, what rests and what nobody has
+    /// List the spreads, or show one of them: members, tasks, resting tasks and orphans
     Spreads(spreads::Spreads),
-    /// List the schedules: next tick, last run, failures, and who has them
+    /// List the schedules: next tick, last run, failures, and owners
     Schedules(schedules::Schedules),
     /// Show the ledger of a schedule: its runs, and the ticks that were not run
     History(history::History),
@@ -34,7 +34,7 @@ pub(crate) enum See {
     Next(next::Next),
     #[cfg(feature = "top")]
     Top(top::Top),
-    /// Tell what changes, line by line, until Ctrl-C
+    /// Print changes, line by line, until Ctrl-C
     Watch(watch::Watch),
 }
 

@@ -106,7 +106,7 @@ impl Served {
                 () = file.changed() => {}
             }
             let Some(blank) = file.blank() else { return true };
-            eprintln!("tenure: all stays as it is: {} is empty, without even a comment", blank.display());
+            eprintln!("tenure: nothing is changed: {} is empty, without even a comment", blank.display());
         }
     }
 

@@ -32,7 +32,7 @@ const PLACE: &str = "{}";
 
 /// Run one child per task, spread over the instances
 ///
-/// Each task has its child on one instance of all that take part; tasks move as instances come and go.
+/// Each task has its child on one of the instances that take part; tasks move as instances come and go.
 ///
 /// The task's key replaces {} in the command, and is in the variable `TENURE_KEY`.
 #[derive(Args, Debug)]
@@ -153,7 +153,7 @@ fn tasks(text: &str) -> Result<BTreeSet<Key>, (usize, String)> {
         }
         let key = Key::new(line).map_err(|error| (number, error.to_string()))?;
         if !found.insert(key) {
-            return Err((number, format!("the task {line:?} is there twice")));
+            return Err((number, format!("the task {line:?} is listed twice")));
         }
     }
     Ok(found)
@@ -216,7 +216,7 @@ mod tests {
     fn tasks_are_lines() {
         let read = tasks("# orders\n eu \n\nus\n").unwrap();
         assert_eq!(read.iter().map(Key::as_str).collect::<Vec<_>>(), ["eu", "us"]);
-        assert_eq!(tasks("a\nb\na"), Err((3, "the task \"a\" is there twice".to_owned())));
+        assert_eq!(tasks("a\nb\na"), Err((3, "the task \"a\" is listed twice".to_owned())));
         assert_eq!(tasks(&"x".repeat(5000)).unwrap_err().0, 1);
     }
 

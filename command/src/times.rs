@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::{Timestamp, tz::TimeZone};
 use tenure::model::StoreTime;
-pub(crate) use tenure::picture::{ago, length};
+pub(crate) use tenure_look::{ago, length};
 
 use crate::exit::Failure;
 
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_named() {
+    fn a_text_that_is_no_duration_is_refused_with_its_option() {
         let error = duration("--wait", "soon").unwrap_err();
         assert!(error.message.starts_with("--wait is \"soon\""), "{error}");
         assert_eq!(error.code, crate::exit::USAGE);

@@ -13,24 +13,24 @@ use crate::{
 
 /// Serve a page on the namespace: instances, spreads, schedules, locks, and the last hour
 ///
-/// It listens on this machine alone. Elsewhere it needs a token, or a proxy in front that says who asks. It opens no
-/// session and costs the store about what an instance at rest does, however many look. Nothing can be changed, unless
-/// --allow-actions is given.
+/// It listens on the loopback address. On other addresses it needs a token, or a proxy in front that names the user.
+/// It opens no session and costs the store about as much as an idle instance, however many users it has. Nothing can
+/// be changed, unless --allow-actions is given.
 #[derive(Args, Debug)]
 pub(crate) struct Ui {
     /// Address to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
     listen: SocketAddr,
 
-    /// Let those who may look pause, resume and run schedules, drain instances, put tasks back, and ask for keys
+    /// Let its users pause, resume and run schedules, drain instances, put tasks back, and ask for keys
     #[arg(long)]
     allow_actions: bool,
 
-    /// File with a token of 16 characters or more, without which nobody may look
+    /// File with a token of 16 characters or more, which each user must give
     #[arg(long, value_name = "FILE", env = "TENURE_UI_TOKEN_FILE", conflicts_with = "trust_header")]
     token_file: Option<PathBuf>,
 
-    /// Trust a proxy in front, which sets this header to the name of who asks: nobody may reach this address otherwise
+    /// Trust a proxy in front, which sets this header to the user's name; the address must be reachable only through it
     #[arg(long, value_name = "NAME")]
     trust_header: Option<String>,
 }
@@ -39,7 +39,7 @@ pub(crate) async fn run(common: &Common, ui: Ui) -> Result<u8, Failure> {
     let access = ui.access()?;
     if !ui.listen.ip().is_loopback() && !access.is_safe_beyond_loopback() {
         return Err(Failure::usage(format!(
-            "--listen {} is reached by others: give --token-file, or --trust-header if a proxy in front says who asks",
+            "--listen {} is not a loopback address: add --token-file, or --trust-header if a proxy in front names the user",
             ui.listen
         )));
     }

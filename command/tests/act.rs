@@ -40,7 +40,7 @@ async fn a_key_is_asked_back_taken_or_was_never_held() {
         loss
     });
     let told = said(&folder, &["release", "report", "--yes", "--why", "it hangs", "--wait", "30s"]).await;
-    assert_eq!(told, "pod-1 has given lock \"report\" of default back.");
+    assert_eq!(told, "pod-1 has released lock \"report\" of default.");
     let Loss::Revoked { by, why } = lost.await.unwrap() else { panic!("it was not revoked") };
     assert_eq!((by.as_str(), why.as_str()), ("ops", "it hangs"));
 
@@ -59,13 +59,13 @@ async fn a_key_is_asked_back_taken_or_was_never_held() {
     );
     assert_eq!(
         said(&folder, &["release", "report", "--yes"]).await,
-        "Nobody holds lock \"report\" of default."
+        "lock \"report\" of default is not held."
     );
     elect.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_that_does_not_hear_keeps_it() {
+async fn a_holder_that_does_not_release_its_key_keeps_it() {
     let folder = Folder::new("keeps");
     let elect = start(&folder, "pod-1").await;
     let _guard = elect.acquire("report").await.unwrap();
@@ -77,7 +77,7 @@ async fn a_holder_that_does_not_hear_keeps_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_done_unless_somebody_agrees() {
+async fn an_action_without_a_terminal_needs_yes() {
     let folder = Folder::new("agreed");
     let elect = start(&folder, "pod-1").await;
     let guard = elect.acquire("report").await.unwrap();
@@ -133,7 +133,7 @@ fn scheduled(elect: &Elect) -> (Schedule, tokio::sync::mpsc::UnboundedReceiver<b
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn schedules_are_held_back_let_go_and_run() {
+async fn schedules_are_paused_resumed_and_run() {
     let folder = Folder::new("schedules");
     let elect = start(&folder, "pod-1").await;
     let (schedule, mut ran) = scheduled(&elect);
@@ -145,7 +145,7 @@ async fn schedules_are_held_back_let_go_and_run() {
     assert!(
         said(&folder, &["run", "backup", "--yes", "--why", "now"])
             .await
-            .starts_with("\"backup\" was told to run, as 2")
+            .starts_with("\"backup\" was asked to run, as 2")
     );
     assert_eq!(ran.recv().await, Some(true));
     assert_eq!(

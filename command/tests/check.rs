@@ -104,12 +104,12 @@ async fn schedules_are_well_fail_rest_and_are_missed() {
     let overdue = ["check", "missed", "--overdue", "500ms"];
     let json = world.json_until(&overdue, |json| json["state"] == "critical").await;
     assert_eq!(kinds(&json), ["overdue"]);
-    assert!(json["line"].as_str().unwrap().ends_with("nobody has it"), "{json}");
+    assert!(json["line"].as_str().unwrap().ends_with("without an owner"), "{json}");
     assert_eq!(check(&world, &["missed"]).0, 0, "ten minutes are allowed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn somebody_has_to_lead_and_enough_to_be_there() {
+async fn check_requires_a_leader_that_is_alive_and_enough_instances() {
     let world = World::sqlite();
     assert_eq!(check(&world, &["--leader", "queue"]).1, "CRITICAL: the key \"queue\" was never held");
     let elect = world.engine("pod-1").await;
@@ -119,10 +119,10 @@ async fn somebody_has_to_lead_and_enough_to_be_there() {
         "OK: pod-1 holds \"queue\"; 1 instance"
     );
     let (code, line, json) = check(&world, &["--instances", "2"]);
-    assert_eq!((code, line.as_str()), (2, "CRITICAL: 1 instance alive, 2 wanted"));
+    assert_eq!((code, line.as_str()), (2, "CRITICAL: 1 instance alive, 2 required"));
     assert_eq!(kinds(&json), ["few_instances"]);
     guard.release().await.unwrap();
-    assert_eq!(check(&world, &["--leader", "queue"]).1, "CRITICAL: nobody holds \"queue\"");
+    assert_eq!(check(&world, &["--leader", "queue"]).1, "CRITICAL: the key \"queue\" is not held");
 
     let silent = world.silent(7, "pod-7").await;
     world.take(Kind::Lock, "mail", &silent).await;
@@ -134,7 +134,7 @@ async fn somebody_has_to_lead_and_enough_to_be_there() {
 }
 
 #[test]
-fn what_cannot_be_checked_is_unknown() {
+fn a_check_that_cannot_be_made_is_unknown() {
     let world = World::sqlite();
     let elsewhere = format!("{}-not", world.uri);
     let ran = Ran::of(&mut command(&["--store", &elsewhere], &["check"]));

@@ -46,7 +46,7 @@ fn an_option_counts_before_a_variable_and_that_before_the_file() {
 }
 
 #[test]
-fn what_follows_from_others_is_said_to() {
+fn settings_that_follow_from_others_are_marked_as_derived() {
     let folder = Folder::new("config-derived");
     let settings = settings(bare().env("XDG_STATE_HOME", folder.path()).args(["--takeover-within", "10s"]));
     for name in ["refresh_interval", "refresh_duration", "ttl"] {
@@ -56,7 +56,7 @@ fn what_follows_from_others_is_said_to() {
 }
 
 #[test]
-fn without_a_word_all_is_as_by_default() {
+fn settings_that_are_given_nowhere_have_their_defaults() {
     let folder = Folder::new("config-default");
     let settings = settings(bare().env("XDG_STATE_HOME", folder.path()));
     let file = format!("sqlite:{}", folder.join("tenure/tenure.db").display());

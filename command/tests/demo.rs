@@ -11,7 +11,7 @@ use self::run::{Demo, PROMISES};
 use crate::{support::rounds::rounds, wait};
 
 #[test]
-fn it_comes_to_its_end_and_every_promise_held() {
+fn a_demo_comes_to_its_end_and_every_promise_held() {
     // On a machine that stands still not everything comes to its turn in ten seconds.
     let ended = ["10s", "30s", "90s"]
         .into_iter()
@@ -76,7 +76,7 @@ fn instances_end_with_a_demo_that_is_killed_and_one_that_is_frozen_does_too() {
 }
 
 #[test]
-fn who_reads_only_its_beginning_ends_it() {
+fn a_demo_ends_when_its_output_is_closed() {
     let mut demo = Demo::start(&["--plain", "--time", "10s"]);
     demo.wait_for("instances start");
     demo.close_output();
@@ -106,14 +106,14 @@ fn processes_that_somebody_else_kills_break_no_promise() {
 }
 
 #[test]
-fn one_that_somebody_else_freezes_and_thaws_is_seen_to_be() {
+fn an_instance_that_is_frozen_and_thawed_from_outside_is_noticed() {
     let mut demo = Demo::start(&["--plain", "--time", "1h"]);
     demo.wait_for("evenly");
     let pid = demo.pids()[0];
     run::signal(pid, Signal::STOP);
-    demo.wait_for("was frozen by somebody else");
+    demo.wait_for("was frozen from outside");
     run::signal(pid, Signal::CONT);
-    demo.wait_for("somebody else has thawed it");
+    demo.wait_for("it was thawed from outside");
     demo.signal(Signal::INT);
     demo.wait().assert_nothing_is_left();
 }

@@ -80,7 +80,7 @@ async fn a_file_that_is_well_is_found_so() {
     }
     let report = doctor(&folder.store(), &["--read-only"]).await;
     assert_eq!(report.code, Some(0), "{}", report.text);
-    report.has("untested", "dry run", "look only");
+    report.has("untested", "dry run", "only reads");
     let text = output(tenure(&folder.store()).args(["doctor", "--color", "never"]));
     assert!(stdout(&text).starts_with("ok          file"), "{}", stdout(&text));
 }
@@ -118,11 +118,11 @@ async fn a_set_of_one_is_well_but_for_being_one() {
         report.is_well_about(about);
     }
     report.has("warning", "members", "one member holds data");
-    report.has("note", "user", "nobody has to log in");
+    report.has("note", "user", "the server requires no login");
     // The look has made them.
     let report = doctor(deployment.uri(), &["--read-only"]).await;
     report.is_well_about("indexes");
-    report.has("untested", "dry run", "look only");
+    report.has("untested", "dry run", "only reads");
 }
 
 /// Faults that keep the store from working, or make it slow, in a database that was prepared by hand.

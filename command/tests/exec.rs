@@ -87,7 +87,7 @@ fn standard_input_and_output_are_those_of_the_child() {
 }
 
 #[test]
-fn who_does_not_wait_is_told_who_holds_the_key() {
+fn an_exec_that_does_not_wait_names_the_holder_of_the_key() {
     let folder = Folder::new("exec-held");
     let holder = holder(&folder, "report");
     let busy = sh(exec(&folder.store(), "report").arg("-n"), "echo ran");
@@ -113,7 +113,7 @@ fn who_does_not_wait_is_told_who_holds_the_key() {
 
 /// A holder whose last heartbeat is older than its ttl may be gone: a single try must not be locked out for ever.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_that_looks_dead_is_watched_by_who_does_not_wait() {
+async fn a_holder_that_looks_dead_is_watched_even_without_waiting() {
     let world = World::sqlite();
     let living = world.session(7, "pod-7", Duration::from_secs(3600), Vec::new()).await;
     world.take(Kind::Lock, "held", &living).await;
@@ -149,7 +149,7 @@ fn a_former_child_that_lives_holds_up_the_next() {
 }
 
 #[test]
-fn what_the_child_leaves_behind_ends_with_it() {
+fn processes_that_the_child_leaves_behind_end_with_it() {
     let folder = Folder::new("exec-behind");
     let script = "(trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 600; sleep 600' &) ; echo done";
     let mut command = exec(&folder.store(), "k");
@@ -182,7 +182,7 @@ fn signals_reach_the_child() {
 }
 
 #[test]
-fn who_waits_ends_by_a_signal_and_runs_nothing() {
+fn an_exec_that_waits_ends_by_a_signal_and_runs_nothing() {
     let folder = Folder::new("exec-waits");
     let _holder = holder(&folder, "k");
     let mut waiting = Running::start(

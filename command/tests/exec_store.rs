@@ -107,7 +107,7 @@ async fn a_child_ends_before_its_lease_when_the_store_is_away() {
 }
 
 #[tokio::test]
-async fn one_of_several_runs_on_a_replica_set() {
+async fn a_key_runs_one_program_at_a_time_on_a_replica_set() {
     let deployment = shared_replica_set().await;
     println!("mongod {} serves these tests", deployment.version());
     let folder = Folder::new("set");

@@ -110,7 +110,7 @@ fn shells_complete_the_commands() {
 }
 
 #[test]
-fn what_is_mistyped_is_told_with_what_was_meant() {
+fn mistyped_arguments_are_refused_with_what_was_meant() {
     for (words, said) in [
         (vec!["exce", "--key", "k", "--", "true"], "'exec'"),
         (vec!["ls", "--namespase", "x"], "'--namespace'"),

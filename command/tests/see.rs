@@ -26,7 +26,7 @@ async fn ls_tells_what_is_held_and_by_whom() {
     let world = World::sqlite();
     let empty = world.run(&["ls"]);
     assert_eq!(
-        (empty.code, empty.out.starts_with("Nothing is held in namespace shop")),
+        (empty.code, empty.out.starts_with("No key is held in namespace shop")),
         (0, true),
         "{empty:?}"
     );
@@ -375,7 +375,7 @@ async fn spreads_tells_what_nobody_has_and_why() {
     assert_eq!(world.run(&["spreads", "topics", "--explain", "nothing"]).code, 1);
     let unknown = world.run(&["spreads", "nothing"]);
     assert_eq!(unknown.code, 1);
-    assert!(unknown.out.starts_with("Nobody takes part in a spread \"nothing\""), "{unknown:?}");
+    assert!(unknown.out.starts_with("No instance takes part in a spread \"nothing\""), "{unknown:?}");
 }
 
 const LOOKED: &[(&str, &str)] = &[

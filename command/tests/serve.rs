@@ -313,7 +313,7 @@ fn a_guardian_that_is_killed_costs_one_task_a_moment() {
 }
 
 #[test]
-fn what_a_file_of_tasks_breaks_is_named() {
+fn a_file_of_tasks_that_is_missing_or_repeats_a_task_is_refused() {
     let folder = Folder::new("spread-slips");
     let file = folder.join("tasks");
     let run = |text: Option<&str>| {
@@ -325,11 +325,11 @@ fn what_a_file_of_tasks_breaks_is_named() {
         stderr(&output)
     };
     assert!(run(None).contains("cannot be read: No such file"));
-    assert!(run(Some("a\nb\na\n")).contains("tasks:3: the task \"a\" is there twice"));
+    assert!(run(Some("a\nb\na\n")).contains("tasks:3: the task \"a\" is listed twice"));
 }
 
 #[test]
-fn whoever_started_it_learns_that_it_is_ready_and_how_it_is() {
+fn the_supervisor_is_notified_and_metrics_and_health_are_served() {
     let folder = Folder::new("ready");
     let socket = UnixDatagram::bind(folder.join("notify")).unwrap();
     socket.set_read_timeout(Some(LIMIT)).unwrap();

@@ -100,7 +100,7 @@ impl Top {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_shows_what_is_there_and_what_changes_until_somebody_has_seen_enough() {
+async fn top_shows_instances_and_keys_and_their_changes_until_q_is_hit() {
     let world = World::sqlite();
     let elect = world.engine("pod-1").await;
     let _guard = lead(&elect, "report").await;
@@ -127,7 +127,7 @@ async fn it_shows_what_is_there_and_what_changes_until_somebody_has_seen_enough(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_fills_a_larger_terminal_and_follows_when_it_is_resized() {
+async fn top_fills_a_larger_terminal_and_follows_when_it_is_resized() {
     let world = World::sqlite();
     let elect = world.engine("pod-1").await;
     let mut top = Top::begin(&world, (200, 60), &[], &[]);
@@ -158,7 +158,7 @@ async fn the_terminal_is_as_before_whatever_ends_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_makes_way_for_the_shell_and_comes_back() {
+async fn top_restores_the_terminal_when_it_is_suspended_and_comes_back() {
     let world = World::sqlite();
     let elect = world.engine("pod-1").await;
     let mut top = Top::begin(&world, (80, 24), &[], &[]);
@@ -228,12 +228,12 @@ async fn once_prints_a_view_or_the_namespace_at_a_glance() {
 }
 
 #[test]
-fn without_a_terminal_it_says_what_to_do() {
+fn top_without_a_terminal_is_refused_with_what_to_do() {
     let world = World::sqlite();
     let ran = world.run(&["top"]);
     assert_eq!(ran.code, 64);
     assert!(
-        ran.err.contains("standard output is no terminal: --once prints what one would show"),
+        ran.err.contains("standard output is not a terminal: add --once to print the view once"),
         "{}",
         ran.err
     );

@@ -61,7 +61,7 @@ impl Drop for Served {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_shows_the_store_and_changes_nothing_until_a_signal_ends_it() {
+async fn the_page_shows_the_store_and_changes_nothing_until_a_signal_ends_it() {
     let world = World::sqlite();
     let elect = world.engine("pod-1").await;
     let _guard = lead(&elect, "report").await;
@@ -100,14 +100,14 @@ async fn an_action_goes_on_record_in_the_name_of_this_instance() {
     let body = format!("csrf={csrf}&why=repairs&back=/&kind=lock&key=report&term={term}");
     let headers = ["content-type: application/x-www-form-urlencoded", "sec-fetch-site: same-origin"];
     let (status, done) = served.ask("POST /act/release", &headers, &body);
-    assert!(status == 200 && done.contains("was asked to give"), "{status} {done}");
+    assert!(status == 200 && done.contains("was asked to release"), "{status} {done}");
     let said = format!("{:?}", within("the holder's word of it", guard.lost()).await);
     assert!(said.contains("ops-1") && said.contains("repairs"), "{said}");
     elect.close().await;
 }
 
 #[test]
-fn others_reach_it_with_a_token_alone() {
+fn a_page_that_others_can_reach_needs_a_token() {
     let world = World::sqlite();
     let folder = std::env::temp_dir().join(format!("tenure-ui-token-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -116,7 +116,7 @@ fn others_reach_it_with_a_token_alone() {
         folder.join(name).display().to_string()
     };
     let refused = [
-        (vec!["--listen", "0.0.0.0:0"], 64, "--listen 0.0.0.0:0 is reached by others: give --token-file"),
+        (vec!["--listen", "0.0.0.0:0"], 64, "--listen 0.0.0.0:0 is not a loopback address: add --token-file"),
         (vec!["--listen", "nowhere"], 64, "nowhere"),
         (vec!["--trust-header", "a b"], 64, "--trust-header"),
         (vec!["--token-file", "/no/such/file"], 78, "/no/such/file"),

@@ -317,7 +317,7 @@ fn every_field_is_read_and_written_again() {
 }
 
 #[test]
-fn what_was_derived_is_not_written_as_if_it_was_chosen() {
+fn derived_settings_are_not_written_as_if_chosen() {
     expect![[r#"
         namespace = "shop"
         holder = "pod-7"
@@ -383,7 +383,7 @@ fn a_field_that_cannot_be_read_is_named_with_the_rule() {
 }
 
 #[test]
-fn what_is_no_value_at_all_is_named_too() {
+fn values_of_the_wrong_type_are_named_in_the_error() {
     let named = |mut fields: serde_json::Value| {
         fields["namespace"] = "shop".into();
         fields["holder"] = "pod-7".into();

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_is_forgotten_with_the_next_event_of_anything() {
+    fn dropped_listeners_are_forgotten_at_the_next_event_of_anything() {
         let events = Events::default();
         let stays = events.listen(EventFilter::Lock(lock("stays")));
         let gone: Vec<_> =
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_and_goes_leaves_nothing_behind_though_nothing_happens() {
+    fn dropped_listeners_leave_nothing_behind_even_without_an_event() {
         let events = Events::default();
         for number in 0..1000 {
             drop(events.listen(EventFilter::Lock(lock(&number.to_string()))));

@@ -16,9 +16,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{
-    Engine, LastFailure, Work, drain, runtime::Runtime, session::Session, troubles::careful, upkeep,
-};
+use super::{Engine, LastFailure, Work, runtime::Runtime, session::Session, troubles::careful, upkeep};
 use crate::{
     StoreError,
     clock::Moment,
@@ -386,7 +384,7 @@ impl OneSession {
                 continue;
             }
             news = true;
-            if let Some(drained) = drain::word(self.session.id, &request) {
+            if let Some(drained) = request.drains(self.session.id) {
                 self.drain(drained, &request);
                 continue;
             }

@@ -70,7 +70,6 @@ mod ask;
 mod audit;
 mod batch;
 mod campaign;
-mod drain;
 mod engine;
 mod entropy;
 mod error;
@@ -112,7 +111,6 @@ use serde::Serialize;
 
 pub use ask::{Acquired, Busy, KeyRequest, Locked};
 pub use campaign::{Campaign, CampaignBuilder, Resigned};
-pub use drain::{drain, undrain};
 pub use error::Error;
 pub use events::{Event, EventStream};
 pub use guard::{Guard, Guards};

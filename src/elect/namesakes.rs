@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_the_same_name_are_the_living_ones_besides_this_session() {
+    fn namesakes_are_the_living_sessions_of_the_name_besides_this_one() {
         let death = Death { at: StoreTime::from_millis(0), by: "pod-2".parse().unwrap(), why: Death::own() };
         let dead = SessionRecord { death: Some(death), ..session(3, "pod-1", 9) };
         let all = [session(1, "pod-1", 5), session(2, "pod-1", 7), dead, session(4, "pod-2", 7)];

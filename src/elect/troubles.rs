@@ -338,12 +338,12 @@ mod tests {
     }
 
     #[test]
-    fn what_will_not_pass_is_logged_at_once_and_then_at_growing_rests() {
+    fn permanent_trouble_is_logged_at_once_and_then_at_growing_rests() {
         assert_eq!(logged_at(Work::Joining, true, 0..1000), [0, 60, 180, 420, 900]);
     }
 
     #[test]
-    fn what_may_pass_is_logged_when_it_has_lasted_longer_than_an_election() {
+    fn passing_trouble_is_logged_once_it_has_outlasted_an_election() {
         assert_eq!(logged_at(Work::Takes, false, 0..20), [0_u64; 0]);
         assert_eq!(logged_at(Work::Takes, false, 0..200), [20, 80]);
         assert_eq!(logged_at(Work::Takes, false, [0, 59]), [59], "nothing that fails for a minute is silent");
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_is_logged_no_more_often_than_what_stays() {
+    fn recurring_trouble_is_logged_no_more_often_than_permanent_trouble() {
         let comes_and_goes = (0..1000).filter(|second| second % 10 == 0);
         assert!(logged_at(Work::Joining, true, comes_and_goes).len() <= 5);
         // A new one after a long time is a new one.
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_seemed_to_pass_and_needs_somebody_is_logged_at_once() {
+    fn trouble_that_turns_permanent_is_logged_at_once() {
         // A server that was away for half a minute, and knows another password since.
         let away_then_refused = (0..200).map(|second| (second, second >= 31));
         assert_eq!(logged(Work::Beats, away_then_refused), [20, 31, 151]);
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_program_asked_for_is_logged_to_the_program_alone() {
+    fn trouble_of_requested_work_is_not_logged() {
         assert_eq!(logged_at(Work::Requested, true, 0..1000), [0_u64; 0]);
     }
 

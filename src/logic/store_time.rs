@@ -162,7 +162,7 @@ mod tests {
     const DAY: i64 = 24 * 3600 * 1000;
 
     #[test]
-    fn one_quick_answer_narrows_what_slow_ones_left_open() {
+    fn a_quick_answer_narrows_the_uncertainty_that_slow_ones_left() {
         let mut clock = StoreClock::default();
         assert_eq!(clock.now(here(0)), None);
         assert_eq!(beat(&mut clock, 0, 2000, 7000), None);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_known_grows_uncertain_in_both_directions() {
+    fn store_time_grows_uncertain_in_both_directions() {
         for drift in [-40, 40] {
             let mut clock = StoreClock::default();
             beat(&mut clock, 0, 4, 7000);

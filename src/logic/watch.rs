@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn another_nonce_starts_a_new_count_also_of_the_same_beat() {
+    fn the_same_beat_with_another_nonce_starts_a_new_count() {
         let mut seen = observation();
         seen.answered(at(0), at(0), &beat(3, 33, 0), None);
         seen.answered(at(29), at(29), &beat(3, 34, 0), None);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_the_observers_own_ttl_is_taken_to_beat_as_often() {
+    fn a_session_with_the_observers_own_ttl_is_taken_to_beat_as_often() {
         let mut seen = Observation::new(TTL, 2 * SECOND, Flaws::default(), at(0));
         seen.answered(at(10), at(10), &beat(1, 1, 1_000), Some(StoreTime::from_millis(1_000)));
         assert!(seen.beats(at(11)) && !seen.beats(at(12)));

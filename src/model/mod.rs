@@ -4,10 +4,12 @@
 //! [`Store`](crate::store::Store).
 
 mod digest;
+mod drain;
 mod ids;
 mod lock;
 mod loss;
 mod names;
+mod note;
 mod retention;
 mod run;
 pub(crate) mod serial;
@@ -21,6 +23,8 @@ pub use lock::{
 pub(crate) use lock::{SCHEDULES, schedules};
 pub use loss::Loss;
 pub use names::{Holder, Key, LimitError, Namespace, Rules, ScheduleName, SpreadName, Value, Who, Why};
+pub use note::TaskNote;
+pub(crate) use note::{DeathRow, FailureRow, is_revoked, name, revoked};
 pub use retention::Retention;
 pub use run::{
     Definition, Entry, Finish, Outcome, Pause, PauseBefore, RunId, RunNow, RunRecord, ScheduleId,

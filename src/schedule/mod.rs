@@ -65,7 +65,7 @@ pub use crate::logic::{
 pub use failure::Failure;
 pub use handle::{Schedule, Schedules};
 pub use overdue::Overdue;
-pub use status::ScheduleStatus;
+pub use status::{ScheduleRules, ScheduleStatus};
 pub use tick::Tick;
 pub use timing::Timing;
 

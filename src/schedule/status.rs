@@ -26,11 +26,16 @@ pub struct ScheduleStatus {
     pub failures: u32,
 }
 
-/// Description, time zone and next ticks of a schedule, from its rules.
-pub(crate) struct Reading {
-    pub(crate) in_words: String,
-    pub(crate) zone: Option<String>,
-    pub(crate) next: Vec<StoreTime>,
+/// Rules of a schedule as its owner stored them, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ScheduleRules {
+    /// Expression in words, as `At 02:30, on Monday`.
+    pub in_words: String,
+    /// Time zone of its ticks; nothing if it has none, as `@every`.
+    pub zone: Option<String>,
+    /// Next ticks.
+    pub next: Vec<StoreTime>,
 }
 
 impl ScheduleStatus {
@@ -59,28 +64,17 @@ impl ScheduleStatus {
         self.rules(n, after).map(|rules| rules.next).unwrap_or_default()
     }
 
-    /// Returns all that its rules tell. To read them takes longer than what they are read for.
-    pub(crate) fn rules(&self, n: usize, after: StoreTime) -> Option<Reading> {
+    /// Returns the rules with the first `n` ticks after `after`; nothing if there is no definition, or one of a version
+    /// that is not known here.
+    #[must_use]
+    pub fn rules(&self, n: usize, after: StoreTime) -> Option<ScheduleRules> {
         let (calendar, since) = self.calendar()?;
         let next = |after: &StoreTime| calendar.next(*after, since);
-        Some(Reading {
+        Some(ScheduleRules {
             in_words: calendar.in_words(&self.record.id.name),
             zone: calendar.zone_name().map(ToOwned::to_owned),
             next: std::iter::successors(next(&after.max(since)), next).take(n).collect(),
         })
-    }
-
-    /// Returns its expression in words, as `At 02:30, on Monday`; nothing if there is none, or one of a version that is not
-    /// known here.
-    #[must_use]
-    pub fn in_words(&self) -> Option<String> {
-        self.calendar().map(|(calendar, _)| calendar.in_words(&self.record.id.name))
-    }
-
-    /// Returns the zone by whose clocks it goes; nothing if it goes by none, as `@every` does.
-    #[must_use]
-    pub fn zone(&self) -> Option<String> {
-        self.calendar().and_then(|(calendar, _)| calendar.zone_name().map(ToOwned::to_owned))
     }
 }
 
@@ -175,21 +169,22 @@ mod tests {
     #[test]
     fn ticks_are_those_of_the_definition_in_the_store() {
         let of = |timing| ScheduleStatus::of(record(timing), Vec::new());
+        let zone = |status: &ScheduleStatus| status.rules(0, at(0)).and_then(|rules| rules.zone);
         let hourly = of("0 * * * * in UTC");
         assert_eq!(hourly.next(2, at(61)), [at(120), at(180)]);
         assert_eq!(hourly.next(1, at(-600)), [at(60)], "it has no tick before it was defined");
-        assert_eq!(hourly.zone().as_deref(), Some("UTC"));
-        assert_eq!(of("30 2 * * * in Europe/Berlin, vixie").zone().as_deref(), Some("Europe/Berlin"));
+        assert_eq!(zone(&hourly).as_deref(), Some("UTC"));
+        assert_eq!(zone(&of("30 2 * * * in Europe/Berlin, vixie")).as_deref(), Some("Europe/Berlin"));
         let once = of("@after 10m");
-        assert_eq!((once.next(3, at(5)), once.zone()), (vec![at(10)], None));
+        assert_eq!((once.next(3, at(5)), zone(&once)), (vec![at(10)], None));
         assert_eq!(once.next(3, at(10)), []);
         assert_eq!(of("of a later version").next(1, at(5)), []);
         let nobodys = ScheduleStatus::of(ScheduleRecord::new(hourly.record.id), Vec::new());
-        assert_eq!((nobodys.next(1, at(5)), nobodys.zone()), (Vec::new(), None));
+        assert_eq!((nobodys.next(1, at(5)), zone(&nobodys)), (Vec::new(), None));
     }
 
     #[test]
-    fn what_is_due_and_not_in_the_ledger_is_told_with_its_age() {
+    fn a_due_tick_missing_from_the_ledger_is_told_with_its_age() {
         let hourly = record("0 * * * * in UTC");
         let of = |runs: &[RunRecord], minutes| Overdue::of(&hourly, runs, true, at(minutes), MINUTE);
         assert_eq!(of(&[], 61), None);

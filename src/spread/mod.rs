@@ -65,7 +65,6 @@ use futures::{FutureExt, Stream};
 pub use explain::Explanation;
 pub use handle::Spread;
 pub(crate) use move_permit::{BusyGuard, MovePermit};
-pub(crate) use records::failing_members;
 pub use source::{Change, Task};
 pub use state::TaskState;
 pub use view::{Member, SpreadStatus};

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_busy_is_not_moved_and_who_is_moved_begins_nothing() {
+    fn a_busy_task_is_not_moved_and_a_moved_task_begins_no_run() {
         let permit = MovePermit::default();
         assert!(permit.until_movable().now_or_never().is_none(), "nobody wanted it");
         let guard = permit.begin().now_or_never().flatten();

@@ -19,7 +19,7 @@ pub(super) fn share_of<'a>(session: &'a SessionRecord, spread: &SpreadName) -> O
 }
 
 /// Returns the members that fail, and those that gave a task up.
-pub(crate) fn failing_members<'a>(
+fn failing_members<'a>(
     spread: &SpreadName,
     sessions: impl IntoIterator<Item = &'a SessionRecord>,
     locks: &[&LockRecord],
@@ -44,6 +44,18 @@ pub(crate) fn failing_members<'a>(
 }
 
 impl SpreadStatus {
+    /// Returns the members that gave up tasks that run well elsewhere: `sessions` of the namespace, `locks` of the spread's
+    /// tasks.
+    #[must_use]
+    pub fn failing<'a>(
+        spread: &SpreadName,
+        sessions: impl IntoIterator<Item = &'a SessionRecord>,
+        locks: &[&LockRecord],
+        now: StoreTime,
+    ) -> BTreeSet<SessionId> {
+        failing_members(spread, sessions, locks, now).0
+    }
+
     /// Returns the status that these records tell: `sessions` of the namespace, `locks` of the spread's tasks. There is
     /// no plan in it, so members have no targets and tasks no next holder, and no task that nobody has ever taken.
     #[must_use]

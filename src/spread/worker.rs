@@ -28,10 +28,10 @@ use crate::{
     clock::Moment,
     elect::{Engine, Hold, JobEnd, Lease, Note, RunPermit, Work, job},
     logic::{
-        failing::{self, Longest, Row},
+        failing::Longest,
         key::{Handback, LINE_READ},
     },
-    model::{Candidate, Ended, FOR_GOOD, Key, LockId, Loss, SessionId, StoreTime, Why},
+    model::{Candidate, Ended, FOR_GOOD, FailureRow, Key, LockId, Loss, SessionId, StoreTime, Why, revoked},
     store::LockSeen,
     sync::locked,
     words,
@@ -394,7 +394,7 @@ impl Worker {
         let row = if let Some(row) = found {
             row.followed_by(holder, error)
         } else {
-            Row::begun(store_now.minus(now.since(history.first.unwrap_or(now))), holder, error)
+            FailureRow::begun(store_now.minus(now.since(history.first.unwrap_or(now))), holder, error)
         };
         let rest = row.rest(self.others_have_room(&row), store_now);
         self.exit_to_rest(row.note(), row.since, row.tries, row.error, rest)
@@ -437,7 +437,7 @@ impl Worker {
     }
 
     /// Returns whether a member with room is left that did not give the task up in this row.
-    fn others_have_room(&self, row: &Row) -> bool {
+    fn others_have_room(&self, row: &FailureRow) -> bool {
         let Some(session) = self.engine.current() else { return false };
         let state = self.shared.state();
         let me = state.me(&self.engine, &session);
@@ -445,11 +445,11 @@ impl Worker {
     }
 
     /// Reads the failures before this instance had the task, if they are of the same row.
-    async fn earlier_failures(&mut self, well: Duration) -> Option<Row> {
+    async fn earlier_failures(&mut self, well: Duration) -> Option<FailureRow> {
         let (engine, lock, taken) =
             (self.engine.clone(), self.lease.lock().clone(), self.lease.acquired_at());
         match self.attend(async move { engine.look(lock).await }).await {
-            Ok(LockSeen::Found(record)) => Row::of(&record.past, taken, well),
+            Ok(LockSeen::Found(record)) => FailureRow::of(&record.past, taken, well),
             // Then the row begins anew: one more try does no harm.
             _ => None,
         }
@@ -469,7 +469,7 @@ impl Worker {
             }
             // An operator does not want the task here: others go first, as they read in the record.
             Some(Loss::Revoked { by, why }) => {
-                let note = Some(failing::revoked(&by, &why));
+                let note = Some(revoked(&by, &why));
                 handback = Handback { note, closed_for: REVOKED_FOR, ..Handback::default() };
                 TaskEnd::Revoked
             }

@@ -245,7 +245,7 @@ fn every_event_says_what_it_is() {
 }
 
 #[test]
-fn who_holds_what_and_what_came_of_giving_it_up() {
+fn held_keys_busy_answers_and_outcomes_of_releases_are_serialized() {
     let hidden = HeldBy { value: Some(Value::new([0, 255]).unwrap()), ..held_by() };
     let keys = LockedKeys { held: vec![held_by(), hidden], refused: vec![("shop/x".to_owned(), refusal())] };
     check(

@@ -86,7 +86,7 @@ async fn a_grant_that_nobody_waits_for_is_found_among_the_oldest_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_is_missed_only_where_it_should_be_listed() {
+async fn an_audit_over_several_pages_misses_only_locks_that_are_gone() {
     let world = World::new();
     let (elect, counting) = deaf(&world).await;
     let guards = hold(&elect, 0..2 * PAGE + 500).await;

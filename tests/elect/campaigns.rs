@@ -16,7 +16,7 @@ use tokio::{sync::mpsc, time::Instant};
 use crate::elect::world::{SECOND, World};
 
 #[tokio::test(start_paused = true)]
-async fn one_leads_and_the_other_takes_over_when_it_stops() {
+async fn a_campaign_that_stops_is_followed_by_the_one_that_waits() {
     let world = World::new();
     let (first, _) = world.instance("a").await;
     let (second, _) = world.instance("b").await;
@@ -110,7 +110,7 @@ async fn a_slow_or_panicking_callback_hurts_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_resigns_in_favour_of_somebody_gives_it_to_them() {
+async fn a_leader_can_resign_in_favour_of_a_named_waiter() {
     let world = World::new();
     let (first, _) = world.instance("a").await;
     let (second, _) = world.instance("b").await;
@@ -130,7 +130,7 @@ async fn who_resigns_in_favour_of_somebody_gives_it_to_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_revoked_stands_aside_and_says_so() {
+async fn a_revoked_leader_stands_aside_and_reports_why() {
     let world = World::new();
     let (first, _) = world.instance("a").await;
     let (second, _) = world.instance("b").await;

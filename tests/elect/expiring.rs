@@ -45,7 +45,7 @@ async fn nearly_expiring(lease: &Lease, grace: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_begins_while_expiring_until_an_answer_saves_the_session() {
+async fn a_session_that_is_expiring_grants_nothing_until_an_answer_saves_it() {
     let world = World::new();
     let config = short("a").with_stop_grace(MS * 2200);
     config.validate().unwrap();

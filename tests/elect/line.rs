@@ -97,7 +97,7 @@ async fn two_whose_places_are_refused_take_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_gave_up_and_cannot_leave_the_line_keeps_the_lock_from_nobody() {
+async fn a_waiter_that_gave_up_and_cannot_leave_the_queue_keeps_the_lock_from_nobody() {
     let world = World::new();
     let (first, _) = world.instance("a").await;
     let (second, faulty) = world.instance("b").await;

@@ -123,7 +123,7 @@ async fn a_session_that_is_lost_and_a_takeover_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_stands_leads_and_waits_is_shown() {
+async fn contenders_leaders_and_waiters_are_counted() {
     let numbers = Numbers::start();
     let world = World::new();
     let (elect, _) = world.instance("a").await;

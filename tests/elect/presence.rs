@@ -132,7 +132,7 @@ async fn advance() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_asked_for_before_the_session_is_opened_and_let_go_once_that_is_closed() {
+async fn a_presence_is_asked_for_before_its_session_opens_and_let_go_once_that_is_closed() {
     let world = World::new();
     let (elect, watching, _) = instance(&world).await;
     let id = session(&elect);
@@ -150,7 +150,7 @@ async fn it_is_asked_for_before_the_session_is_opened_and_let_go_once_that_is_cl
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_kept_as_long_as_a_job_overruns_and_across_the_next_session() {
+async fn a_presence_is_kept_while_a_job_overruns_and_across_the_next_session() {
     let world = World::new();
     let (elect, watching, faulty) = instance(&world).await;
     let first = session(&elect);
@@ -184,7 +184,7 @@ async fn it_is_kept_as_long_as_a_job_overruns_and_across_the_next_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_kept_as_long_as_a_guard_is_out_whatever_became_of_the_instance() {
+async fn a_presence_is_kept_as_long_as_a_guard_is_held_even_after_the_instance_closed() {
     let world = World::new();
     let (elect, watching, _) = instance(&world).await;
     let id = session(&elect);

@@ -46,7 +46,7 @@ async fn seen(world: &World, session: SessionId) -> SessionSeen {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_closes_does_not_close_the_session_of_a_copy() {
+async fn a_closing_instance_does_not_close_the_session_of_its_clone() {
     let world = World::new();
     let (elect, _) = world.instance("a").await;
     drop(elect.acquire("k").await.unwrap());
@@ -70,7 +70,7 @@ async fn a_session_that_only_its_own_instance_has_beaten_for_is_closed_with_it()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_operator_asked_for_is_taken_off_the_record_once_it_was_heard() {
+async fn an_operators_request_leaves_the_record_once_it_was_heard() {
     let world = World::new();
     let (elect, _) = world.instance("a").await;
     let guard = elect.acquire("k").await.unwrap();

@@ -19,7 +19,7 @@ async fn instance(world: &World, holder: &str, within: Duration) -> (Elect, Arc<
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_leads_within_the_time_whenever_the_holder_dies() {
+async fn a_waiter_leads_within_the_promised_time_whenever_the_holder_dies() {
     for within in [SECOND, 3 * SECOND, 10 * SECOND, 60 * SECOND] {
         // At any moment between two beats.
         for phase in 0..8 {

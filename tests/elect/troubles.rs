@@ -74,7 +74,7 @@ async fn a_failure_that_may_pass_is_told_when_it_has_lasted() {
 
 /// Nothing that fails for a minute is silent, whichever right is missing.
 #[tokio::test(start_paused = true)]
-async fn whatever_is_forbidden_is_told_within_a_minute_of_its_failure() {
+async fn a_forbidden_operation_is_told_within_a_minute_of_its_failure() {
     for (operation, work) in [
         (Operation::Beat, Work::Beats),
         (Operation::Take, Work::Takes),
@@ -107,7 +107,7 @@ async fn whatever_is_forbidden_is_told_within_a_minute_of_its_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_declares_and_what_purges_is_told_too() {
+async fn failing_declarations_and_purges_are_told_too() {
     let (log, _here) = Log::start();
     let world = World::new();
     let (elect, faulty) = world.instance("pod-1").await;
@@ -125,7 +125,7 @@ async fn what_declares_and_what_purges_is_told_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_tried_any_more_is_no_trouble() {
+async fn an_operation_that_is_not_tried_any_more_is_no_trouble() {
     let (_log, _here) = Log::start();
     let world = World::new();
     let (elect, faulty) = world.instance("pod-1").await;
@@ -173,7 +173,7 @@ async fn without_hints(world: &World, broken: Broken) -> Elect {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_no_hints_come_is_told_and_that_they_come_again() {
+async fn missing_hints_are_told_and_so_is_their_return() {
     let (log, _here) = Log::start();
     let world = World::new();
     let elect = without_hints(&world, Broken { lasting: true, opens: false }).await;

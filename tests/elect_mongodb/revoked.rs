@@ -80,7 +80,7 @@ async fn a_revoke_reaches_a_holder_that_waits_for_another_lock_at_once() {
     assert!(!waits.is_leading());
 }
 
-/// Delivery by the next beat is judged in paused time, by `campaigns::who_was_revoked…` of `tests/elect/`.
+/// Delivery by the next beat is judged in paused time, by `campaigns::a_revoked_leader…` of `tests/elect/`.
 #[tokio::test]
 async fn a_revoke_reaches_a_holder_that_listens_to_nothing_with_a_beat() {
     let place = Place::on(replica_set().await.uri()).await;

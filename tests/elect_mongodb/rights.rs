@@ -31,7 +31,7 @@ fn privileges(places: bool) -> Vec<Document> {
 }
 
 #[tokio::test]
-async fn whoever_may_not_stand_in_line_is_told_what_to_grant_and_when_it_works() {
+async fn an_instance_that_may_not_join_the_queue_is_told_what_to_grant_and_when_it_works() {
     let options = Options { args: vec!["--auth".into()], ..Options::default() };
     let deployment = Deployment::start(Shape::Standalone, options).await;
     let port = deployment.nodes()[0].port();

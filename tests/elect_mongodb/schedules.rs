@@ -384,7 +384,7 @@ async fn a_tick_costs_its_owner_two_commands_and_nobody_else_any() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_operator_says_reaches_the_owner_by_a_hint_and_outlives_every_instance() {
+async fn pauses_and_orders_reach_the_owner_by_a_hint_and_outlive_every_instance() {
     let place = Place::on(replica_set().await.uri()).await;
     let (store, registry) = (place.store().await, Registry::default());
     let mut members = start(&place, 0..3, &registry).await;

@@ -207,7 +207,7 @@ async fn all_news_of_a_change_is_heard_in_its_order() {
 }
 
 #[tokio::test]
-async fn who_listens_to_nothing_has_no_cursor_on_the_server() {
+async fn a_listener_without_topics_has_no_cursor_on_the_server() {
     let place = Place::with(shared_single().await.uri(), short()).await;
     let [first, other, neighbour] = three_topics(&place.fixture());
     let mut ear = Ear::new(&place.store, []);
@@ -240,7 +240,7 @@ async fn who_listens_to_nothing_has_no_cursor_on_the_server() {
 }
 
 #[tokio::test]
-async fn what_was_rung_before_is_not_told() {
+async fn bells_rung_before_a_listener_came_are_not_told() {
     let place = Place::on(shared_single().await.uri()).await;
     let topic = place.fixture().topic("import");
     let mut witness = Ear::open(&place.store, &topic).await;
@@ -703,7 +703,7 @@ async fn a_write_that_was_refused_is_not_told_of() {
 
 /// A change that concerns one user of a key rings nothing.
 #[tokio::test]
-async fn who_has_a_key_alone_writes_no_bell() {
+async fn a_sole_holder_writes_no_bell() {
     let log: Arc<Mutex<Vec<String>>> = Arc::default();
     let seen = Arc::clone(&log);
     let note = move |event| {
@@ -777,7 +777,7 @@ async fn is_free(store: &MongoStore, lock: &LockId) -> bool {
 /// The bell is there before a majority has what it tells of: whoever reads then waits for it, or it would go on as if
 /// nothing had happened.
 #[tokio::test]
-async fn who_reads_after_a_bell_sees_what_it_tells_of() {
+async fn a_read_after_a_bell_sees_the_change_it_tells_of() {
     let deployment = shared_replica_set().await;
     let (options, mut sent) = finds();
     let place = Place::with(deployment.uri(), options).await;

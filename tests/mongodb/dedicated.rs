@@ -140,7 +140,7 @@ async fn a_lent_client_is_not_connected_again() {
 }
 
 #[tokio::test]
-async fn what_intercepts_a_store_intercepts_its_dedicated_ones() {
+async fn an_interceptor_of_a_store_intercepts_its_dedicated_stores_too() {
     let place = Place::on(shared_single().await.uri()).await;
     let fixture = place.fixture();
     let session = fixture.opened().await.id;

@@ -501,7 +501,7 @@ async fn of_two_transactions_in_one_slot_one_is_tried_again_and_none_is_lost() {
 }
 
 #[tokio::test]
-async fn whoever_tries_again_by_the_driver_is_told_in_the_end_that_the_term_is_over() {
+async fn a_transaction_retried_by_the_driver_is_told_in_the_end_that_its_term_is_over() {
     let place = workplace(mongod::shared_single().await).await;
     let Succession { lock, former, next, .. } = Succession::of(&place.fixture(), "overtaken").await;
     let fence = armed(&place, &lock, former).await;

@@ -22,7 +22,7 @@ async fn place() -> (Deployment, Place) {
 }
 
 #[tokio::test]
-async fn each_failure_of_a_tail_is_told_until_it_can_be_opened() {
+async fn failures_of_a_tail_are_each_told_until_it_can_be_opened() {
     let (deployment, place) = place().await;
     let primary = deployment.wait_for_primary(None).await;
     primary.fail_command(&["find"], 3, doc! { "errorCode": 50, "appName": "hints" }).await;

@@ -142,7 +142,7 @@ fn holdings_one_after_the_other_are_as_they_should_be() {
 }
 
 #[test]
-fn whatever_cannot_be_is_found() {
+fn impossible_histories_are_found() {
     for (held, found) in [
         (&[(1, 1, 10, 0, 5), (2, 1, 20, 4, 9)][..], "two held it at once"),
         (&[(1, 1, 10, 0, 0), (2, 1, 20, 4, 9)], "two held it at once"),

@@ -70,7 +70,7 @@ async fn database(uri: &str, name: &str) -> mongodb::Database {
 }
 
 #[tokio::test]
-async fn nothing_is_created_where_that_is_not_wanted() {
+async fn a_store_opened_without_create_creates_nothing_and_works() {
     let uri = shared_single().await.uri();
     let store = connected(uri, own("by-hand").create(false)).await;
     let database = database(uri, "by-hand").await;

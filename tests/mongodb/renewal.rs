@@ -136,7 +136,7 @@ async fn a_new_client_that_finds_its_server_late_is_taken_up_by_the_same_attempt
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_told_and_the_store_waits_for_what_can() {
+async fn an_unusable_connection_string_is_told_and_the_store_waits_for_a_usable_one() {
     let guarded = Guarded::start().await;
     let answers: VecDeque<Result<String, &str>> = VecDeque::from([
         Err("the vault is sealed"),

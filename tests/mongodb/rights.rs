@@ -150,7 +150,7 @@ async fn the_documented_role_is_enough_on_an_empty_database() {
 }
 
 #[tokio::test]
-async fn each_right_of_the_documented_role_is_named_where_it_is_lacking_and_none_is_there_in_vain() {
+async fn rights_of_the_documented_role_are_all_needed_and_named_where_they_are_lacking() {
     let place = Guarded::new("least").await;
     let cases = with_one_less(&role(&place.name));
     let known: BTreeSet<_> = cases.iter().map(|(_, action, _)| action.as_str()).collect();
@@ -188,7 +188,7 @@ async fn each_right_of_the_documented_role_is_named_where_it_is_lacking_and_none
 }
 
 #[tokio::test]
-async fn who_may_only_read_is_told_all_that_is_lacking_at_once() {
+async fn a_user_that_may_only_read_is_told_all_that_is_lacking_at_once() {
     let place = Guarded::new("reader").await;
     let uri = place.user_in("eve", doc! { "role": "read", "db": &place.name }).await;
     let on = COLLECTIONS.map(|name| format!("{}.{name}", place.name)).join(", ");
@@ -340,7 +340,7 @@ async fn bells_in_local_need_rights_there() {
 }
 
 #[tokio::test]
-async fn where_nobody_is_asked_who_he_is_no_right_is_asked_for() {
+async fn rights_are_not_probed_on_a_server_without_authentication() {
     let (events, mut sent) = tokio::sync::mpsc::channel(1000);
     let empty = format!("unasked-{}", std::process::id());
     let options = MongoOptions::new().database(&empty).create(false).command_events(events.into());

@@ -306,7 +306,7 @@ fn decides_nothing(command: &Document, collections: &[&str]) -> bool {
 }
 
 #[tokio::test]
-async fn whatever_the_connection_string_says_every_command_carries_its_own_concerns_and_limit() {
+async fn commands_carry_their_own_concerns_and_limit_whatever_the_connection_string_says() {
     let plain = mongod::shared_replica_set().await.uri();
     for options in [
         "",
@@ -414,7 +414,7 @@ async fn many_ledgers_and_sessions_are_read_in_one_round_trip_and_none_in_none()
 }
 
 #[tokio::test]
-async fn what_is_said_of_a_schedule_is_one_round_trip() {
+async fn calls_about_a_schedule_are_one_round_trip_each() {
     let (place, log) = counted(mongod::shared_single().await.uri()).await;
     let fixture = place.fixture();
     let (store, schedule) = (fixture.store(), fixture.schedule("nightly"));
@@ -448,7 +448,7 @@ async fn what_is_said_of_a_schedule_is_one_round_trip() {
 }
 
 #[tokio::test]
-async fn what_was_said_of_a_schedule_before_leaves_no_trace_in_the_servers_log() {
+async fn repeated_instructions_to_a_schedule_leave_no_trace_in_the_servers_log() {
     let place = Place::on(mongod::shared_single().await.uri()).await;
     let fixture = place.fixture();
     let (store, schedule) = (fixture.store(), fixture.schedule("nightly"));

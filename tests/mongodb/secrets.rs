@@ -171,7 +171,7 @@ async fn a_string_that_cannot_be_read_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_where_it_shows_nothing() {
+async fn errors_in_a_connection_string_are_named_where_that_shows_no_secret() {
     for (uri, told) in [
         ("mongodb://ada:Hg7xyw@host/?w=-1", "`w` option cannot be a negative integer"),
         ("mongodb://ada:Hg7xyw@host/?wtimeoutMS=soon", "`wtimeoutms` option must be a non-negative integer"),

@@ -137,7 +137,7 @@ async fn writes_of_one_holder_that_race_all_arrive_and_none_is_called_late() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_compared_or_is_unique_elsewhere_is_no_late_write() {
+async fn a_write_that_fails_on_a_foreign_term_or_a_unique_index_is_not_called_late() {
     let holders = Holders::meet().await;
     let (_, next) = holders.stamps();
     holders.orders.insert_one(doc! { "_id": 1, "term": "spring" }).await.unwrap();

@@ -72,7 +72,7 @@ fn is_whole(id: &Bson) -> bool {
 }
 
 #[test]
-fn what_names_less_than_the_whole_id_is_found() {
+fn operations_that_name_less_than_the_whole_id_are_found() {
     let id = doc! { "ns": "shop", "kind": "lock", "key": "report" };
     for filter in [
         doc! { "_id": &id },

@@ -15,7 +15,7 @@ use crate::folder::{Folder, fixture};
 
 #[cfg(unix)]
 #[tokio::test]
-async fn one_file_under_several_names_is_one_store() {
+async fn a_file_under_several_names_is_one_store() {
     let folder = Folder::new();
     let first = folder.open();
     let link = folder.path().join("link.db");

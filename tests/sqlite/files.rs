@@ -161,7 +161,7 @@ async fn a_version_that_only_the_log_knows_is_seen() {
 }
 
 #[test]
-fn what_is_not_tenures_is_left_alone() {
+fn foreign_files_are_left_alone() {
     let folder = Folder::new();
     let text = folder.path().join("notes.txt");
     fs::write(&text, "something else, and it is longer than a header of SQLite is: ".repeat(10)).unwrap();
@@ -285,7 +285,7 @@ fn a_file_system_that_is_not_known_to_be_local_is_refused() {
 /// Root may write everywhere: then the test does it as somebody else.
 #[cfg(unix)]
 #[tokio::test]
-async fn what_this_user_cannot_write_is_named() {
+async fn a_file_that_the_user_cannot_write_is_named() {
     use std::os::unix::{fs::PermissionsExt, process::CommandExt};
 
     const PLACE: &str = "TENURE_TEST_READ_ONLY";
@@ -311,7 +311,7 @@ async fn what_this_user_cannot_write_is_named() {
     }
     let before = contents(&folder.path().join("closed"));
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-    again.args(["--exact", "files::what_this_user_cannot_write_is_named", "--nocapture"]);
+    again.args(["--exact", "files::a_file_that_the_user_cannot_write_is_named", "--nocapture"]);
     again.env(PLACE, folder.path()).current_dir("/");
     if rustix::process::getuid().is_root() {
         again.uid(65534).gid(65534);

@@ -217,7 +217,7 @@ async fn on_a_disk_that_is_full_sessions_live_on() {
 
 /// Another writer would find the file locked for ever: constant writing leaves gaps of microseconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_writes_all_the_time_on_a_slow_disk_lets_others_write() {
+async fn a_constant_writer_on_a_slow_disk_lets_others_write() {
     const SYNC: Duration = Duration::from_millis(50);
     /// Transactions of the other that one of ours waits for. On a machine that stands still now and then some wait
     /// for more.

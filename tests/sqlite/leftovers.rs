@@ -159,7 +159,7 @@ async fn a_thousand_sessions_that_came_and_went_leave_no_file() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_purges_removes_what_nobody_holds_and_no_record_names() {
+async fn a_purge_removes_session_files_that_nobody_holds_and_no_record_names() {
     let folder = Folder::new();
     folder.open().close().await;
     let within = folder.path().join("tenure.db-sessions");

@@ -59,7 +59,7 @@ async fn a_limit_is_kept_while_another_process_has_the_file_locked() {
 }
 
 #[tokio::test]
-async fn what_waits_is_done_once_the_file_is_free() {
+async fn a_waiting_call_is_done_once_the_file_is_free() {
     let folder = Folder::new();
     let store = folder.open();
     let fixture = fixture(&store);
@@ -74,7 +74,7 @@ async fn what_waits_is_done_once_the_file_is_free() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_any_more_never_begins() {
+async fn a_call_that_is_given_up_before_it_began_never_begins() {
     let folder = Folder::new();
     let store = folder.open();
     let fixture = fixture(&store);
@@ -94,7 +94,7 @@ async fn what_nobody_waits_for_any_more_never_begins() {
 
 /// The time is read once for each transaction: those that were written together bear the same.
 #[tokio::test]
-async fn what_comes_together_is_written_together() {
+async fn calls_that_come_together_are_written_together() {
     let folder = Folder::new();
     let store = folder.open();
     let fixture = fixture(&store);
@@ -122,7 +122,7 @@ async fn what_comes_together_is_written_together() {
 
 /// Of those that are written together one has no room: that one fails.
 #[tokio::test]
-async fn what_fails_in_company_fails_alone() {
+async fn a_call_that_fails_in_a_shared_transaction_fails_alone() {
     let folder = Folder::new();
     let store = SqliteStore::open_with(folder.database(), SqliteOptions::new().max_pages(40)).unwrap();
     let fixture = fixture(&store);
@@ -151,7 +151,7 @@ async fn what_fails_in_company_fails_alone() {
 
 /// The error of whoever was held up says by what.
 #[tokio::test]
-async fn who_is_held_up_is_told_by_what() {
+async fn a_call_that_is_held_up_says_by_what() {
     let folder = Folder::new();
     let store = folder.open();
     let fixture = fixture(&store);

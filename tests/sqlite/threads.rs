@@ -32,7 +32,7 @@ fn config(holder: &str) -> ElectConfig {
 }
 
 #[test]
-fn all_that_blocks_begins_and_a_store_closes_while_the_pool_for_blocking_calls_is_full() {
+fn blocking_jobs_begin_and_a_store_closes_while_the_pool_for_blocking_calls_is_full() {
     let folder = Folder::new();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -84,12 +84,12 @@ fn all_that_blocks_begins_and_a_store_closes_while_the_pool_for_blocking_calls_i
 
 /// The part without threads is a process of its own: the limit is one of a process.
 #[test]
-fn where_no_thread_can_be_started_calls_say_so_and_work_goes_on_once_there_are_threads() {
+fn calls_that_cannot_start_a_thread_say_so_and_work_goes_on_once_there_are_threads() {
     if let Some(database) = std::env::var_os(DATABASE) {
         return without_threads(Path::new(&database));
     }
     let folder = Folder::new();
-    let name = "threads::where_no_thread_can_be_started_calls_say_so_and_work_goes_on_once_there_are_threads";
+    let name = "threads::calls_that_cannot_start_a_thread_say_so_and_work_goes_on_once_there_are_threads";
     let again = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(DATABASE, folder.database())

@@ -87,7 +87,7 @@ impl Access {
         let token = token.into();
         if token.len() < SHORTEST_TOKEN {
             return Err(format!(
-                "the token has {} characters, and needs {SHORTEST_TOKEN} so that nobody guesses it",
+                "the token has {} characters, and needs at least {SHORTEST_TOKEN}, so that it cannot be guessed",
                 token.len()
             ));
         }
@@ -107,7 +107,7 @@ impl Access {
     /// If that is not a valid name of a header.
     pub fn header(name: &str) -> Result<Self, String> {
         let parsed = HeaderName::from_bytes(name.as_bytes());
-        parsed.map(|name| Self(Rule::Header(name))).map_err(|_| format!("{name:?} is no name of a header"))
+        parsed.map(|name| Self(Rule::Header(name))).map_err(|_| format!("{name:?} is not the name of a header"))
     }
 
     /// Returns whether it is safe to listen on an address that others reach.
@@ -132,32 +132,32 @@ impl Access {
                 let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
                 let Some(ConnectInfo(peer)) = peer else {
                     return Err(Denied::Forbidden(
-                        "only this machine may look, and the program does not tell where requests come from: \
+                        "only this machine has access, and the program does not pass on where requests come from: \
                          choose another access"
                             .to_owned(),
                     ));
                 };
                 if !is_loopback(peer.ip()) {
                     return Err(Denied::Forbidden(format!(
-                        "only this machine may look, and this request comes from {}",
+                        "only this machine has access, and this request comes from {}",
                         peer.ip()
                     )));
                 }
                 if let Some(sign) = sign_of_a_proxy(request) {
                     return Err(Denied::Forbidden(format!(
-                        "only this machine may look, and a proxy asks for somebody else (it sends {sign}): give a \
-                         token, or trust the header in which it says who asks"
+                        "only this machine has access, and this request comes through a proxy (it has {sign}): use a \
+                         token, or trust the header in which the proxy names the user"
                     )));
                 }
                 if is_embedded(headers) {
-                    return Err(Denied::Forbidden("another site asks for it, and not a person".to_owned()));
+                    return Err(Denied::Forbidden("this request comes from a page of another site".to_owned()));
                 }
                 let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
                 if names_loopback(host) {
                     Ok(Visitor { name: None })
                 } else {
                     Err(Denied::Forbidden(format!(
-                        "only this machine may look, by the name localhost or a loopback address, and not as {host:?}"
+                        "only this machine has access, by the name localhost or a loopback address, and not by {host:?}"
                     )))
                 }
             }
@@ -175,14 +175,14 @@ impl Access {
                 if headers.get_all(name).iter().count() > 1 || value.is_some_and(|value| value.contains(','))
                 {
                     return Err(Denied::Forbidden(format!(
-                        "the header {name} names more than one: have the proxy set it, and drop what comes in"
+                        "the header {name} has more than one value: have the proxy set it, and drop it from what clients send"
                     )));
                 }
                 match value.map(str::trim).filter(|value| !value.is_empty()).map(Holder::new) {
                     Some(Ok(name)) => Ok(Visitor { name: Some(name) }),
                     Some(Err(error)) => Err(Denied::Forbidden(format!("the header {name}: {error}"))),
                     None => Err(Denied::Forbidden(format!(
-                        "the proxy in front has to say who asks, in the header {name}"
+                        "the request has no header {name}: have the proxy in front set it to the name of the user"
                     ))),
                 }
             }

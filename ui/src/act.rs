@@ -1,6 +1,6 @@
 //! Actions: each with a reason, by a form of this page.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     Extension, Form, Json,
@@ -11,14 +11,12 @@ use axum::{
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 use tenure::{
-    elect,
     model::{
-        Holder, Key, Kind, LockId, Request, RunNow, ScheduleId, ScheduleName, SessionId, SessionRecord,
-        SpreadName, Term, Why,
+        Holder, Key, Kind, LockId, Namespace, ScheduleId, ScheduleName, SessionId, SpreadName, Term, Why,
     },
-    picture::one_line,
-    store::{Instruction, LockSeen, News, Refusal, Revocation, RevokeAnswer, ScheduleSeen},
+    store::News,
 };
+use tenure_look::{NotDone, Operator, one_line};
 
 use crate::{
     Shared,
@@ -27,9 +25,6 @@ use crate::{
     answer::{self, Around, Problem},
     page,
 };
-
-/// Time that an action may take.
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// Token that proves a form to be of this page: another site cannot read it.
 #[derive(Debug)]
@@ -74,18 +69,18 @@ impl Verb {
     /// Returns the text of the button, and a description of its effect.
     const fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Pause => ("Pause", "No tick of it is run until it is resumed. A run that is on goes on."),
+            Self::Pause => ("Pause", "None of its ticks is run until it is resumed. A run in progress continues."),
             Self::Resume => (
                 "Resume",
-                "Its ticks are run again. Those within the pause are not made up for. Why goes into the log alone.",
+                "Its ticks are run again. Ticks within the pause are not run later. The reason goes into the log alone.",
             ),
-            Self::Run => ("Run now", "It is run once besides its ticks, by whoever has it."),
+            Self::Run => ("Run now", "It is run once besides its ticks, by the instance that owns it."),
             Self::Drain => {
-                ("Drain", "It gives its tasks and schedules to others, one after the other, and takes none.")
+                ("Drain", "It gives its tasks and schedules to other instances, one after the other, and takes none.")
             }
             Self::Undrain => ("Undrain", "It accepts tasks again."),
-            Self::PutBack => ("Put back", "It is tried again at once. Why goes into the log alone."),
-            Self::Release => ("Release", "Its holder is asked to give it back: its job is told to stop."),
+            Self::PutBack => ("Put back", "It is tried again at once. The reason goes into the log alone."),
+            Self::Release => ("Release", "Its holder is asked to release it: its job is asked to stop."),
         }
     }
 }
@@ -141,12 +136,12 @@ pub(crate) async fn act(
             .map_err(|_| Problem::not_found(format!("there is no action {verb:?}")))?;
         let Form(fields) = fields.map_err(|error| Problem::bad(error.body_text()))?;
         let by = allowed(&shared, visitor, &headers, &fields)?;
-        let operator = Operator { shared: &shared, by, why: reason(&fields.why)? };
-        let (said, news) = operator.act(verb, &fields).await?;
+        let reader = shared.ui.pictures.reader();
+        let operator = Operator::new(reader.store().clone(), reader.namespace().clone(), by);
+        let (said, news) = act_as(&operator, verb, &fields, &reason(&fields.why)?).await?;
         // The next screen shows it.
         shared.ui.pictures.notice(news);
         shared.cache.clear().await;
-        tracing::info!(by = operator.by.as_str(), why = operator.why.as_str(), "{said}");
         Ok::<_, Problem>((said, fields.back))
     };
     match done.await {
@@ -170,7 +165,7 @@ fn allowed(
         return Err(forbidden("nothing may be changed here: actions are not allowed"));
     };
     if !same(&fields.csrf, shared.csrf.token()) {
-        return Err(forbidden("this form is not of this page, or of its last start: load the page again"));
+        return Err(forbidden("this form is not from this page, or is from before its last start: load the page again"));
     }
     if is_foreign(headers) {
         return Err(forbidden("this form comes from another site"));
@@ -191,153 +186,93 @@ fn is_foreign(headers: &HeaderMap) -> bool {
 fn reason(why: &str) -> Result<Why, Problem> {
     let why = why.trim();
     if why.is_empty() {
-        return Err(Problem::bad("say why: others want to know"));
+        return Err(Problem::bad("the reason is missing: write why, for others to read"));
     }
     Why::new(why).map_err(|error| Problem::bad(format!("why: {error}")))
-}
-
-/// Returns a conflict: the state is not as the form had it.
-fn conflict(says: String) -> Problem {
-    Problem::new(StatusCode::CONFLICT, says)
-}
-
-fn refused(what: &str, name: &str, refusal: &Refusal) -> Problem {
-    conflict(format!("the record of {what} {name:?} cannot be used: {refusal}"))
-}
-
-struct Operator<'a> {
-    shared: &'a Shared,
-    by: Holder,
-    why: Why,
 }
 
 fn field<'a>(value: Option<&'a String>, name: &str) -> Result<&'a str, Problem> {
     value.map(String::as_str).ok_or_else(|| Problem::bad(format!("the form has no field {name}")))
 }
 
-impl Operator<'_> {
-    /// Does it. Returns what was done in a sentence, and where that is seen.
-    async fn act(&self, verb: Verb, fields: &Fields) -> Result<(String, News), Problem> {
-        match verb {
-            Verb::Pause => {
-                let pause = Instruction::Pause { by: self.by.clone(), why: self.why.clone() };
-                let (name, news) = self.instruct(fields, pause).await?;
-                Ok((format!("{name:?} is paused."), news))
-            }
-            Verb::Resume => {
-                let (name, news) = self.instruct(fields, Instruction::Resume).await?;
-                Ok((format!("{name:?} is resumed."), news))
-            }
-            Verb::Run => {
-                let at = self.shared.ui.pictures.look().now_beside([]);
-                let order = RunNow { at, by: self.by.clone(), why: self.why.clone() };
-                let (name, news) = self.instruct(fields, Instruction::Run(order)).await?;
-                Ok((format!("{name:?} was told to run, as {at} in its history."), news))
-            }
-            Verb::Drain => self.drain(fields, true).await,
-            Verb::Undrain => self.drain(fields, false).await,
-            Verb::PutBack => self.put_back(fields).await,
-            Verb::Release => self.release(fields).await,
+/// Does it. Returns a sentence, and the record that shows it.
+async fn act_as(
+    operator: &Operator,
+    verb: Verb,
+    fields: &Fields,
+    why: &Why,
+) -> Result<(String, News), Problem> {
+    let id = |name: &ScheduleName| ScheduleId { namespace: operator.namespace().clone(), name: name.clone() };
+    Ok(match verb {
+        Verb::Pause => {
+            let name = fields.schedule()?;
+            operator.pause(&name, why).await?;
+            (format!("{:?} is paused.", name.as_str()), News::Schedule(id(&name)))
         }
+        Verb::Resume => {
+            let name = fields.schedule()?;
+            operator.resume(&name, why).await?;
+            (format!("{:?} is resumed.", name.as_str()), News::Schedule(id(&name)))
+        }
+        Verb::Run => {
+            let name = fields.schedule()?;
+            let at = operator.run(&name, why).await?;
+            (
+                format!("{:?} was asked to run, as {at} in its history.", name.as_str()),
+                News::Schedule(id(&name)),
+            )
+        }
+        Verb::Drain => {
+            let session = fields.session()?;
+            let name = operator.drain(session, why).await?;
+            (format!("{name} was asked to give its tasks away."), News::Asked(session))
+        }
+        Verb::Undrain => {
+            let session = fields.session()?;
+            (format!("{} accepts tasks again.", operator.undrain(session, why).await?), News::Asked(session))
+        }
+        Verb::PutBack => {
+            let (lock, term) = fields.lock(operator.namespace())?;
+            operator.put_back(&lock, term, why).await?;
+            (format!("{:?} is tried again.", lock.key.as_str()), News::Revoked(lock))
+        }
+        Verb::Release => {
+            let (lock, term) = fields.lock(operator.namespace())?;
+            let holder = operator.release(&lock, term, why).await?;
+            (format!("{holder} was asked to release {:?}.", lock.key.as_str()), News::Lock(lock))
+        }
+    })
+}
+
+impl Fields {
+    fn schedule(&self) -> Result<ScheduleName, Problem> {
+        ScheduleName::new(field(self.name.as_ref(), "name")?).map_err(Problem::bad)
     }
 
-    async fn instruct(&self, fields: &Fields, instruction: Instruction) -> Result<(String, News), Problem> {
-        let look = self.shared.ui.pictures.look();
-        let name = ScheduleName::new(field(fields.name.as_ref(), "name")?).map_err(Problem::bad)?;
-        let id = ScheduleId { namespace: look.namespace().clone(), name };
-        // Of one that is not known nobody would notice that it was mistyped.
-        match look.seen_schedules(std::slice::from_ref(&id)).await?.pop() {
-            Some(ScheduleSeen::Found(_)) => {}
-            Some(ScheduleSeen::Refused(refusal)) => {
-                return Err(refused("schedule", id.name.as_str(), &refusal));
-            }
-            Some(ScheduleSeen::Absent) | None => {
-                return Err(Problem::not_found(format!("there is no schedule {:?}", id.name.as_str())));
-            }
-        }
-        match look.store().instruct(id.clone(), instruction, LIMIT).await? {
-            ScheduleSeen::Refused(refusal) => Err(refused("schedule", id.name.as_str(), &refusal)),
-            ScheduleSeen::Found(_) | ScheduleSeen::Absent => Ok((id.name.to_string(), News::Schedule(id))),
-        }
+    fn session(&self) -> Result<SessionId, Problem> {
+        field(self.session.as_ref(), "session")?.parse().map_err(Problem::bad)
     }
 
-    async fn drain(&self, fields: &Fields, drained: bool) -> Result<(String, News), Problem> {
-        let look = self.shared.ui.pictures.look();
-        let session: SessionId = field(fields.session.as_ref(), "session")?.parse().map_err(Problem::bad)?;
-        let lives = look.observe([session]).await?;
-        let gone = || conflict(format!("no instance of session {session} beats in this namespace any more"));
-        let ours = |record: &&SessionRecord| record.is_alive() && record.about.namespace == *look.namespace();
-        let record = lives.record(session).filter(ours).ok_or_else(gone)?;
-        let (store, by, why) = (&**look.store(), self.by.clone(), self.why.clone());
-        let asked = if drained {
-            elect::drain(store, record, by, why, LIMIT).await?
-        } else {
-            elect::undrain(store, record, by, why, LIMIT).await?
-        };
-        let name = &record.about.holder;
-        match asked {
-            RevokeAnswer::Refused(refusal) => Err(refused("instance", name.as_str(), &refusal)),
-            RevokeAnswer::NotHeld => Err(gone()),
-            _ if drained => Ok((format!("{name} was asked to give its tasks away."), News::Asked(session))),
-            _ => Ok((format!("{name} accepts tasks again."), News::Asked(session))),
-        }
-    }
-
-    fn lock(&self, fields: &Fields) -> Result<(LockId, Term), Problem> {
-        let kind = kind_of(field(fields.kind.as_ref(), "kind")?)?;
-        let key = Key::new(field(fields.key.as_ref(), "key")?).map_err(Problem::bad)?;
-        let term = field(fields.term.as_ref(), "term")?;
-        let not = || Problem::bad(format!("the term {:?} is no number from 1 on", one_line(term)));
+    /// Returns the key of the form, and the term that its reader saw: a later one is not meant.
+    fn lock(&self, namespace: &Namespace) -> Result<(LockId, Term), Problem> {
+        let kind = kind_of(field(self.kind.as_ref(), "kind")?)?;
+        let key = Key::new(field(self.key.as_ref(), "key")?).map_err(Problem::bad)?;
+        let term = field(self.term.as_ref(), "term")?;
+        let not = || Problem::bad(format!("the term {:?} is not a number from 1 on", one_line(term)));
         let term = term.parse().ok().and_then(Term::try_new).ok_or_else(not)?;
-        Ok((LockId { namespace: self.shared.ui.pictures.look().namespace().clone(), kind, key }, term))
+        Ok((LockId { namespace: namespace.clone(), kind, key }, term))
     }
+}
 
-    fn request(&self, lock: LockId, term: Term) -> Request {
-        Request { lock, term, by: self.by.clone(), why: self.why.clone() }
-    }
-
-    /// The term in the form says what was seen: what has changed hands since is not meant.
-    async fn put_back(&self, fields: &Fields) -> Result<(String, News), Problem> {
-        let (lock, term) = self.lock(fields)?;
-        let key = lock.key.clone();
-        match self.revoke(&key, Revocation::Reopen(self.request(lock.clone(), term))).await? {
-            RevokeAnswer::NotHeld => {
-                Err(conflict(format!("{:?} was taken since: load the page again", key.as_str())))
+impl From<NotDone> for Problem {
+    fn from(not_done: NotDone) -> Self {
+        match not_done {
+            NotDone::Store(error) => error.into(),
+            NotDone::Unknown(_) => Self::not_found(not_done.to_string()),
+            NotDone::Changed(_) => {
+                Self::new(StatusCode::CONFLICT, format!("{not_done}: load the page again"))
             }
-            _ => Ok((format!("{:?} is tried again.", key.as_str()), News::Revoked(lock))),
-        }
-    }
-
-    async fn release(&self, fields: &Fields) -> Result<(String, News), Problem> {
-        let (lock, term) = self.lock(fields)?;
-        let look = self.shared.ui.pictures.look();
-        let seen = look.seen_locks(std::slice::from_ref(&lock)).await?.pop();
-        let key = lock.key.clone();
-        let gone = || conflict(format!("{:?} has changed hands since: load the page again", key.as_str()));
-        let record = match seen {
-            Some(LockSeen::Found(record)) if record.term == term => record,
-            Some(LockSeen::Refused(refusal)) => return Err(refused("key", key.as_str(), &refusal)),
-            _ => return Err(gone()),
-        };
-        let held = record.holding.ok_or_else(gone)?;
-        let ask = Revocation::Ask { session: held.by.session, request: self.request(lock.clone(), term) };
-        match self.revoke(&key, ask).await? {
-            RevokeAnswer::Asked => {
-                let said = format!("{} was asked to give {:?} back.", held.by.holder, key.as_str());
-                Ok((said, News::Lock(lock)))
-            }
-            _ => Err(conflict(format!(
-                "{} is dead and does not hear: whoever wants {:?} next takes it over",
-                held.by.holder,
-                key.as_str()
-            ))),
-        }
-    }
-
-    async fn revoke(&self, key: &Key, revocation: Revocation) -> Result<RevokeAnswer, Problem> {
-        match self.shared.ui.pictures.look().store().revoke(revocation, LIMIT).await? {
-            RevokeAnswer::Refused(refusal) => Err(refused("key", key.as_str(), &refusal)),
-            answer => Ok(answer),
+            _ => Self::new(StatusCode::CONFLICT, not_done.to_string()),
         }
     }
 }
@@ -352,7 +287,7 @@ pub(crate) fn kind_of(text: &str) -> Result<Kind, Problem> {
                 SpreadName::new(spread).map(|spread| Kind::of_tasks(&spread)).map_err(Problem::bad)
             }
             None => Err(Problem::bad(format!(
-                "{:?} is no kind: there are lock, schedule and task:SPREAD",
+                "{:?} is not a kind: write lock, schedule or task:SPREAD",
                 one_line(text)
             ))),
         },

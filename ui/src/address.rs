@@ -131,7 +131,7 @@ async fn may_look(
         Err(Denied::TokenWanted) => match Form::wanted(request.headers()) {
             Form::Page => page::ask_for_token(&base, false),
             form => {
-                let why = "a token is wanted: Authorization: Bearer TOKEN";
+                let why = "a token is required: send the header Authorization: Bearer TOKEN";
                 let mut answer = Problem::new(StatusCode::UNAUTHORIZED, why).answer(form, &base);
                 answer.headers_mut().insert(header::WWW_AUTHENTICATE, headers::BEARER);
                 answer
@@ -141,7 +141,7 @@ async fn may_look(
 }
 
 async fn nowhere(Extension(base): Extension<Base>, headers: HeaderMap, uri: Uri) -> Response {
-    Problem::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()))
+    Problem::new(StatusCode::NOT_FOUND, format!("there is no page at {}", uri.path()))
         .answer(Form::wanted(&headers), &base)
 }
 
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_name_is_it_is_one_part_of_an_address() {
+    fn a_name_of_any_characters_is_one_part_of_an_address() {
         let base = Base("/t".to_owned());
         assert_eq!(
             base.link("/key", &[("kind", "lock"), ("key", "a&b=../é \u{202e}")]),

@@ -10,10 +10,8 @@ use axum::{
 };
 use maud::Markup;
 use serde::{Serialize, de::DeserializeOwned};
-use tenure::{
-    StoreError,
-    picture::{Picture, Unread},
-};
+use tenure::StoreError;
+use tenure_look::{NotLoaded, Picture};
 
 use crate::{Shared, address::Base, live, page};
 
@@ -177,8 +175,8 @@ impl From<StoreError> for Problem {
     }
 }
 
-impl From<Unread> for Problem {
-    fn from(error: Unread) -> Self {
+impl From<NotLoaded> for Problem {
+    fn from(error: NotLoaded) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("the store does not answer: {error}"))
     }
 }

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_fresh_is_read_once_and_an_error_is_not_kept() {
+    async fn a_fresh_value_is_read_once_and_an_error_is_not_kept() {
         let (cache, reads) = (Cache::default(), AtomicUsize::new(0));
         let minute = Duration::from_secs(60);
         let read = |ok: bool| {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_are_kept_than_there_is_room_for() {
+    async fn a_cache_keeps_no_more_entries_than_it_has_room_for() {
         let cache = Cache::default();
         for at in 0..3 * MOST {
             let read = async { Ok::<_, ()>(at) };

@@ -1,6 +1,6 @@
 //! A page for [tenure](https://docs.rs/tenure): instances, spreads, schedules, locks, and what happened in the last hour.
 //!
-//! It reads the store as the library's [picture](tenure::picture) does, opens no session, and costs the store about what
+//! It reads the store as the library's [picture](tenure_look) does, opens no session, and costs the store about what
 //! an instance at rest does, however many look. The same addresses answer with a page, with JSON, or with events, as
 //! the request asks for by `Accept`.
 //!
@@ -44,9 +44,9 @@ use futures::future::BoxFuture;
 use serde::Serialize;
 use tenure::{
     model::{Holder, Namespace},
-    picture::{Look, Pictures},
     store::Store,
 };
+use tenure_look::{LivePicture, Reader};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -58,7 +58,7 @@ use self::{act::Csrf, cache::Cache};
 /// The page: what it shows, to whom, and what may be done on it.
 #[derive(Clone, Debug)]
 pub struct Ui {
-    pictures: Pictures,
+    pictures: LivePicture,
     store_name: Option<String>,
     access: Access,
     actions: Option<Holder>,
@@ -95,12 +95,12 @@ impl Ui {
     /// A page on that namespace of a store.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, namespace: Namespace) -> Self {
-        Self::of(Pictures::new(Look::new(store, namespace)))
+        Self::of(LivePicture::new(Reader::new(store, namespace)))
     }
 
     /// A page on pictures that others may follow, too.
     #[must_use]
-    pub fn of(pictures: Pictures) -> Self {
+    pub fn of(pictures: LivePicture) -> Self {
         let (access, end) = (Access::loopback(), CancellationToken::new());
         Self { pictures, store_name: None, access, actions: None, doctor: None, end }
     }

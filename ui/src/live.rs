@@ -17,7 +17,7 @@ use axum::{
 };
 use futures::{Stream, StreamExt, stream};
 use serde_json::json;
-use tenure::picture::{Followed, Picture};
+use tenure_look::{Picture, Subscription};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
@@ -34,7 +34,7 @@ struct Watched<S: Screen> {
     shared: Arc<Shared>,
     base: Base,
     query: S::Query,
-    followed: Followed,
+    followed: Subscription,
     _room: OwnedSemaphorePermit,
     /// True if the follower was informed that the store does not answer.
     is_troubled: bool,
@@ -46,7 +46,7 @@ pub(crate) const FOLLOWERS: usize = 200;
 
 pub(crate) fn events<S: Screen>(shared: Arc<Shared>, base: Base, query: S::Query) -> Response {
     let Ok(room) = shared.room.clone().try_acquire_owned() else {
-        let why = format!("{FOLLOWERS} follow already: load the page again to see what has changed");
+        let why = format!("{FOLLOWERS} pages are live already: load the page again to see changes");
         return Problem::new(StatusCode::SERVICE_UNAVAILABLE, why).answer(Form::Events, &base);
     };
     let (followed, end) = (shared.ui.pictures.follow(), shared.ui.end.clone());

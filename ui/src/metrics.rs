@@ -8,7 +8,7 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
-use tenure::picture::{Life, Overview, Standing};
+use tenure_look::{Liveness, Overview, ScheduleState};
 
 use crate::{
     Shared,
@@ -38,13 +38,13 @@ fn text(overview: &Overview, ttl: std::time::Duration) -> String {
     text.sample("tenure_picture_stale", &[], i64::from(overview.trouble.is_some()));
     text.family(
         "tenure_instances",
-        "Instances by how they look; those that have ended are of the last hour.",
+        "Instances by their state; instances that have ended count for an hour.",
     );
     let counts = [
-        (Life::Alive, overview.alive),
-        (Life::Silent, overview.silent),
-        (Life::Dead, overview.dead),
-        (Life::Closed, overview.closed),
+        (Liveness::Alive, overview.alive),
+        (Liveness::Silent, overview.silent),
+        (Liveness::Dead, overview.dead),
+        (Liveness::Closed, overview.closed),
     ];
     for (life, count) in counts {
         text.sample("tenure_instances", &[("state", life.as_str())], count);
@@ -60,9 +60,9 @@ fn text(overview: &Overview, ttl: std::time::Duration) -> String {
             text.sample("tenure_spread_tasks", &[("spread", spread), ("state", state)], count);
         }
     }
-    text.family("tenure_schedule_overdue_seconds", "Time for which a tick is due that nobody runs.");
+    text.family("tenure_schedule_overdue_seconds", "Time for which a tick has been due and not run.");
     for one in &overview.troubled {
-        if let Standing::Overdue { by } = one.standing(ttl) {
+        if let ScheduleState::Overdue { by } = one.state(ttl) {
             let name = one.status.record.id.name.as_str();
             text.sample("tenure_schedule_overdue_seconds", &[("schedule", name)], by.as_secs());
         }
@@ -72,7 +72,7 @@ fn text(overview: &Overview, ttl: std::time::Duration) -> String {
         let name = one.status.record.id.name.as_str();
         text.sample("tenure_schedule_failures", &[("schedule", name)], one.status.failures);
     }
-    text.family("tenure_lock_waiters", "Those who wait for a lock, as far as the queue was read.");
+    text.family("tenure_lock_waiters", "Waiters for a lock, as far as the queue was read.");
     for queue in &overview.queues {
         let key = queue.lock.record.id.key.as_str();
         text.sample("tenure_lock_waiters", &[("key", key)], queue.line.waiters.len());

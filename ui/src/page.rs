@@ -82,7 +82,7 @@ pub(crate) fn page<S: Screen>(shared: &Shared, screen: &S, around: &Around) -> M
 
 /// Returns the notice shown while the store does not answer.
 fn old(trouble: &str) -> String {
-    format!("The store does not answer, so what is shown is old: {}", tenure::picture::one_line(trouble))
+    format!("The store does not answer, so the data shown is old: {}", tenure_look::one_line(trouble))
 }
 
 fn whole(base: &Base, title: &str, body: &Markup, is_live: bool) -> Markup {
@@ -93,7 +93,7 @@ fn whole(base: &Base, title: &str, body: &Markup, is_live: bool) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { (tenure::picture::one_line(title)) " - tenure" }
+                title { (tenure_look::one_line(title)) " - tenure" }
                 link rel="stylesheet" href=(base.link("/style.css", &[]));
                 link rel="icon" type="image/svg+xml" href=(base.link("/icon.svg", &[]));
                 @if is_live { script src=(base.link("/script.js", &[])) defer {} }
@@ -108,7 +108,7 @@ pub(crate) fn problem(problem: &Problem, base: &Base) -> Markup {
     let body = html! {
         main #main {
             h1 { (title) }
-            p role="alert" { (tenure::picture::one_line(&problem.says)) }
+            p role="alert" { (tenure_look::one_line(&problem.says)) }
             p { a href=(base.link("/", &[])) { "To the overview" } }
         }
     };
@@ -118,7 +118,7 @@ pub(crate) fn problem(problem: &Problem, base: &Base) -> Markup {
 pub(crate) fn ask_for_token(base: &Base, was_wrong: bool) -> Response {
     let body = html! {
         main #main {
-            h1 { "A token is wanted" }
+            h1 { "A token is required" }
             @if was_wrong { p role="alert" { "That is not the token." } }
             form method="post" action=(base.link("/login", &[])) {
                 p { label for="token" { "Token " } input #token type="password" name="token" required autofocus autocomplete="current-password"; }
@@ -126,7 +126,7 @@ pub(crate) fn ask_for_token(base: &Base, was_wrong: bool) -> Response {
             }
         }
     };
-    (StatusCode::UNAUTHORIZED, whole(base, "A token is wanted", &body, false)).into_response()
+    (StatusCode::UNAUTHORIZED, whole(base, "A token is required", &body, false)).into_response()
 }
 
 #[derive(Deserialize)]
@@ -161,7 +161,7 @@ pub(crate) fn done(base: &Base, said: &str, back: &str) -> Markup {
     let body = html! {
         main #main {
             h1 { "Done" }
-            p role="status" { (tenure::picture::one_line(said)) }
+            p role="status" { (tenure_look::one_line(said)) }
             p { a href=(if is_ours { back } else { &home }) autofocus { "Back" } }
         }
     };

@@ -90,7 +90,7 @@
       const told = JSON.parse(event.data);
       now.dateTime = told.now;
       now.textContent = told.now.slice(11, 19);
-      say(told.trouble && `The store does not answer, so what is shown is old: ${told.trouble}`);
+      say(told.trouble && `The store does not answer, so the data shown is old: ${told.trouble}`);
     });
     events.addEventListener("trouble", (event) => say(JSON.parse(event.data).says));
     events.addEventListener("error", () => {
@@ -99,8 +99,8 @@
       const isRefused = events.readyState === EventSource.CLOSED;
       if (isRefused) again = setTimeout(follow, 15000);
       say(isRefused
-        ? "What changes cannot be followed now, so what is shown is old: load the page again."
-        : "The page does not answer, so what is shown is old. It is tried again.");
+        ? "Changes cannot be followed now, so the data shown is old: load the page again."
+        : "The page does not answer, so the data shown is old. It is tried again.");
     });
     return events;
   }

@@ -2,10 +2,10 @@
 
 use clap::Args;
 use serde_json::json;
-use tenure::{elect, model::SessionRecord, store::RevokeAnswer};
+use tenure::model::SessionRecord;
 
-use super::{Because, Done, Operator};
-use crate::{exit::Failure, see::look::LIMIT};
+use super::{Action, Because, Done};
+use crate::exit::Failure;
 
 /// To drain an instance, and to undrain it.
 #[derive(Args, Debug)]
@@ -22,8 +22,8 @@ pub(crate) struct Drain {
     pub(super) because: Because,
 }
 
-pub(super) async fn run(operator: &Operator<'_>, drain: &Drain, drained: bool) -> Result<u8, Failure> {
-    let sessions = operator.look.all_sessions().await?.items;
+pub(super) async fn run(action: &Action<'_>, drain: &Drain, drained: bool) -> Result<u8, Failure> {
+    let sessions = action.look.all_sessions().await?.items;
     let session = chosen(&sessions, &drain.name, drain.session.as_deref()).map_err(Failure::usage)?;
     let name = &session.about.holder;
     let what = if drained {
@@ -31,26 +31,18 @@ pub(super) async fn run(operator: &Operator<'_>, drain: &Drain, drained: bool) -
     } else {
         format!("let {name} accept tasks again")
     };
-    if !operator.agreed(&what)? {
-        return operator.nothing_done();
+    if !action.agreed(&what)? {
+        return action.nothing_done();
     }
-    let (by, why) = (operator.by.clone(), operator.why.clone());
-    let store = &**operator.look.store();
-    let asked = if drained {
-        elect::drain(store, session, by, why, LIMIT).await?
+    let said = if drained {
+        action.operator.drain(session.id, &action.why).await?;
+        format!("{name} was asked to give its tasks away; `tenure instances` shows what it still has.")
     } else {
-        elect::undrain(store, session, by, why, LIMIT).await?
-    };
-    let said = match asked {
-        RevokeAnswer::Refused(refusal) => return Err(Failure::failed(refusal.to_string())),
-        RevokeAnswer::NotHeld => return Err(Failure::failed(format!("{name} has ended meanwhile"))),
-        _ if drained => {
-            format!("{name} was asked to give its tasks away; `tenure instances` shows what it still has.")
-        }
-        _ => format!("{name} accepts tasks again."),
+        action.operator.undrain(session.id, &action.why).await?;
+        format!("{name} accepts tasks again.")
     };
     let more = json!({ "done": true, "holder": name, "session": session.id, "drained": drained });
-    operator.tell(&Done::new(said, more))
+    action.tell(&Done::new(said, more))
 }
 
 /// The living session that is meant; or a sentence that says what to write.
@@ -104,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_is_meant_is_found_or_told_how_to_name() {
+    fn an_instance_is_found_by_its_name_or_else_by_its_session() {
         let all = [session(1, "a"), session(2, "b"), session(3, "b")];
         let id = |name, session| chosen(&all, name, session).map(|record| record.id.as_u128());
         assert_eq!(id("a", None), Ok(1));

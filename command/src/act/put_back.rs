@@ -3,17 +3,18 @@
 use clap::Args;
 use serde_json::json;
 use tenure::{
-    model::{Key, Kind, LockId, LockRecord, Request, SpreadName},
+    model::{Key, Kind, LockId, LockRecord, SpreadName},
     spread::TaskState,
-    store::{LockSeen, Revocation, RevokeAnswer},
+    store::LockSeen,
 };
+use tenure_look::NotDone;
 
-use super::{Because, Done, Operator};
+use super::{Action, Because, Done};
 use crate::{exit::Failure, see::look::LIMIT, times};
 
 /// End the rest of a task that failed too often
 ///
-/// When the cause is mended, nobody has to wait for the next try.
+/// When the cause is mended, the task need not wait for its next try.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("which").required(true).args(["task", "all"]))]
 pub(crate) struct PutBack {
@@ -33,16 +34,16 @@ pub(crate) struct PutBack {
     pub(super) because: Because,
 }
 
-pub(super) async fn run(operator: &Operator<'_>, put_back: &PutBack) -> Result<u8, Failure> {
+pub(super) async fn run(action: &Action<'_>, put_back: &PutBack) -> Result<u8, Failure> {
     let spread =
         SpreadName::new(&put_back.spread).map_err(|error| Failure::usage(format!("--spread: {error}")))?;
     let kind = Kind::of_tasks(&spread);
     let records = match &put_back.task {
-        None => operator.look.all_locks(Some(kind), usize::MAX, rests).await?.items,
+        None => action.look.all_locks(Some(kind), usize::MAX, rests).await?.items,
         Some(task) => {
             let key = Key::new(task).map_err(|error| Failure::usage(error.to_string()))?;
-            let lock = LockId { namespace: operator.look.namespace().clone(), kind, key };
-            match operator.look.store().locks(vec![lock], LIMIT).await?.pop() {
+            let lock = LockId { namespace: action.look.namespace().clone(), kind, key };
+            match action.look.store().locks(vec![lock], LIMIT).await?.pop() {
                 Some(LockSeen::Found(record)) => vec![record],
                 Some(LockSeen::Refused(refusal)) => return Err(Failure::failed(refusal.to_string())),
                 _ => Vec::new(),
@@ -53,30 +54,25 @@ pub(super) async fn run(operator: &Operator<'_>, put_back: &PutBack) -> Result<u
     if resting.is_empty() {
         let said = match &put_back.task {
             Some(task) => format!(
-                "The task {task:?} of {spread} does not rest: `tenure spreads {spread} --explain {task}` says how it is."
+                "The task {task:?} of {spread} does not rest: `tenure spreads {spread} --explain {task}` explains its state."
             ),
             None => format!("No task of {spread} rests."),
         };
-        return operator.tell(&Done::new(said, json!({ "done": false, "tasks": [] })));
+        return action.tell(&Done::new(said, json!({ "done": false, "tasks": [] })));
     }
     let keys: Vec<_> = resting.iter().map(|record| record.id.key.clone()).collect();
     let list = keys.iter().map(|key| format!("{:?}", key.as_str())).collect::<Vec<_>>().join(", ");
-    if !operator.agreed(&format!("have {list} tried again now"))? {
-        return operator.nothing_done();
+    if !action.agreed(&format!("have {list} tried again now"))? {
+        return action.nothing_done();
     }
     for record in resting {
-        let request = Request {
-            lock: record.id,
-            term: record.term,
-            by: operator.by.clone(),
-            why: operator.why.clone(),
-        };
-        let opened = operator.look.store().revoke(Revocation::Reopen(request), LIMIT).await?;
-        if let RevokeAnswer::Refused(refusal) = opened {
-            return Err(Failure::failed(refusal.to_string()));
+        match action.operator.put_back(&record.id, record.term, &action.why).await {
+            // It was taken since, so it does not rest any more.
+            Ok(()) | Err(NotDone::Changed(_)) => {}
+            Err(not_done) => return Err(not_done.into()),
         }
     }
-    operator.tell(&Done::new(format!("Tried again: {list}."), json!({ "done": true, "tasks": keys })))
+    action.tell(&Done::new(format!("Tried again: {list}."), json!({ "done": true, "tasks": keys })))
 }
 
 fn rests(record: &LockRecord) -> bool {

@@ -5,11 +5,12 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use tenure::{
-    model::{Holding, Key, Kind, LockId, LockRecord, Request, SpreadName},
-    store::{LockSeen, Revocation, RevokeAnswer},
+    model::{Holding, Key, Kind, LockId, LockRecord, SpreadName},
+    store::LockSeen,
 };
+use tenure_look::NotDone;
 
-use super::{Because, Done, Operator};
+use super::{Action, Because, Done};
 use crate::{
     exit::{Failure, HELD},
     see::look::LIMIT,
@@ -19,13 +20,13 @@ use crate::{
 /// Between two looks whether it was given back.
 const PACE: Duration = Duration::from_millis(100);
 
-/// Ask whoever holds a key to give it back, or take it
+/// Ask the holder of a key to release it, or take the key
 ///
-/// Its job is told to stop, and the key is free when it has.
+/// The holder's job is asked to stop, and the key is free when the job has ended.
 ///
-/// A holder that does not run any more loses it after its ttl anyway. --force takes the key at once: the holder may go
-/// on until it notices, so that two work at the same time; only the term protects what they write. A key that is kept
-/// closed is opened.
+/// A holder that no longer runs loses the key after its ttl anyway. --force takes the key at once: the holder may
+/// continue until it notices, so that two work at the same time; only the term protects what they write. A key that is
+/// kept closed is opened.
 #[derive(Args, Debug)]
 pub(crate) struct Release {
     /// The key
@@ -40,11 +41,11 @@ pub(crate) struct Release {
     #[arg(long)]
     schedule: bool,
 
-    /// Take it, whatever its holder does
+    /// Take the key at once, without the consent of its holder
     #[arg(long)]
     force: bool,
 
-    /// Wait until it was given back, for this long at most
+    /// Wait until the key is released, for this time at most
     #[arg(long, value_name = "TIME", conflicts_with = "force")]
     wait: Option<String>,
 
@@ -52,24 +53,21 @@ pub(crate) struct Release {
     pub(super) because: Because,
 }
 
-pub(super) async fn run(operator: &Operator<'_>, release: &Release) -> Result<u8, Failure> {
+pub(super) async fn run(action: &Action<'_>, release: &Release) -> Result<u8, Failure> {
     let wait = release.wait.as_deref().map(|text| times::duration("--wait", text)).transpose()?;
-    let lock = release.lock(operator)?;
-    let Some(record) = read(operator, &lock).await? else {
-        return operator.tell(&Done::new(format!("{lock} was never held."), json!({ "done": false })));
+    let lock = release.lock(action)?;
+    let Some(record) = read(action, &lock).await? else {
+        return action.tell(&Done::new(format!("{lock} was never held."), json!({ "done": false })));
     };
-    let request =
-        Request { lock: lock.clone(), term: record.term, by: operator.by.clone(), why: operator.why.clone() };
-    let Some(holding) = &record.holding else { return reopen(operator, &record, request).await };
-    if release.force {
-        force(operator, holding, request).await
-    } else {
-        ask(operator, holding, request, wait).await
+    match &record.holding {
+        None => open(action, &record).await,
+        Some(holding) if release.force => force(action, &record, holding).await,
+        Some(holding) => ask(action, &record, holding, wait).await,
     }
 }
 
 impl Release {
-    fn lock(&self, operator: &Operator<'_>) -> Result<LockId, Failure> {
+    fn lock(&self, action: &Action<'_>) -> Result<LockId, Failure> {
         let kind = match &self.task {
             Some(spread) => Kind::Task(
                 SpreadName::new(spread).map_err(|error| Failure::usage(format!("--task: {error}")))?,
@@ -78,81 +76,80 @@ impl Release {
             None => Kind::Lock,
         };
         let key = Key::new(&self.key).map_err(|error| Failure::usage(error.to_string()))?;
-        Ok(LockId { namespace: operator.look.namespace().clone(), kind, key })
+        Ok(LockId { namespace: action.look.namespace().clone(), kind, key })
     }
 }
 
-async fn read(operator: &Operator<'_>, lock: &LockId) -> Result<Option<LockRecord>, Failure> {
-    match operator.look.store().locks(vec![lock.clone()], LIMIT).await?.pop() {
+async fn read(action: &Action<'_>, lock: &LockId) -> Result<Option<LockRecord>, Failure> {
+    match action.look.store().locks(vec![lock.clone()], LIMIT).await?.pop() {
         Some(LockSeen::Found(record)) => Ok(Some(record)),
         Some(LockSeen::Refused(refusal)) => Err(Failure::failed(format!("{lock}: {refusal}"))),
         _ => Ok(None),
     }
 }
 
-async fn reopen(operator: &Operator<'_>, record: &LockRecord, request: Request) -> Result<u8, Failure> {
-    let lock = &request.lock;
+async fn open(action: &Action<'_>, record: &LockRecord) -> Result<u8, Failure> {
+    let lock = &record.id;
     let left = record.closed.map(|closed| closed.left(times::now())).unwrap_or_default();
     if left.is_zero() {
-        return operator.tell(&Done::new(format!("Nobody holds {lock}."), json!({ "done": false })));
+        return action.tell(&Done::new(format!("{lock} is not held."), json!({ "done": false })));
     }
-    if !operator.agreed(&format!("open {lock}, which is kept closed for another {}", times::length(left)))? {
-        return operator.nothing_done();
+    if !action.agreed(&format!("open {lock}, which is kept closed for another {}", times::length(left)))? {
+        return action.nothing_done();
     }
-    let said = format!("{lock} is open.");
-    revoke(operator, Revocation::Reopen(request)).await?;
-    operator.tell(&Done::new(said, json!({ "done": true, "how": "opened" })))
+    action.operator.put_back(lock, record.term, &action.why).await?;
+    action.tell(&Done::new(format!("{lock} is open."), json!({ "done": true, "how": "opened" })))
 }
 
-async fn force(operator: &Operator<'_>, holding: &Holding, request: Request) -> Result<u8, Failure> {
-    let (lock, holder) = (request.lock.clone(), &holding.by.holder);
+async fn force(action: &Action<'_>, record: &LockRecord, holding: &Holding) -> Result<u8, Failure> {
+    let (lock, holder) = (&record.id, &holding.by.holder);
     let what = format!(
-        "take {lock} from {holder}, which may go on until it notices, while another works: only the term protects \
-         what they write"
+        "take {lock} from {holder}, which may continue until it notices, while another instance works: only the \
+         term protects what they write"
     );
-    if !operator.agreed(&what)? {
-        return operator.nothing_done();
+    if !action.agreed(&what)? {
+        return action.nothing_done();
     }
-    let answer = revoke(operator, Revocation::Force(request)).await?;
-    let is_freed = matches!(answer, RevokeAnswer::Freed(_));
-    let said = if is_freed {
-        format!("{lock} was taken from {holder}.")
-    } else {
-        format!("{holder} does not hold {lock} any more.")
+    let (is_freed, said) = match action.operator.force(lock, record.term, &action.why).await {
+        Ok(()) => (true, format!("{lock} was taken from {holder}.")),
+        Err(NotDone::Changed(_)) => (false, format!("{holder} does not hold {lock} any more.")),
+        Err(not_done) => return Err(not_done.into()),
     };
-    operator.tell(&Done::new(said, json!({ "done": is_freed, "how": "forced", "holder": holder })))
+    action.tell(&Done::new(said, json!({ "done": is_freed, "how": "forced", "holder": holder })))
 }
 
 async fn ask(
-    operator: &Operator<'_>,
+    action: &Action<'_>,
+    record: &LockRecord,
     holding: &Holding,
-    request: Request,
     wait: Option<Duration>,
 ) -> Result<u8, Failure> {
-    let (lock, term, holder) = (request.lock.clone(), request.term, &holding.by.holder);
-    if !operator.agreed(&format!("ask {holder} to give {lock} back: its job is told to stop"))? {
-        return operator.nothing_done();
+    let (lock, term, holder) = (&record.id, record.term, &holding.by.holder);
+    if !action.agreed(&format!("ask {holder} to release {lock}: its job is asked to stop"))? {
+        return action.nothing_done();
+    }
+    match action.operator.release(lock, term, &action.why).await {
+        Ok(_) => {}
+        Err(not_done @ NotDone::Dead { .. }) => {
+            let said = format!("{not_done}; --force frees it now.");
+            return action.tell(&Done::new(said, json!({ "done": false, "holder": holder })));
+        }
+        Err(not_done) => return Err(not_done.into()),
     }
     let session = holding.by.session;
-    if revoke(operator, Revocation::Ask { session, request }).await? != RevokeAnswer::Asked {
-        let said = format!(
-            "{holder} is dead and does not hear: {lock} is taken over by whoever wants it next; --force frees it now."
-        );
-        return operator.tell(&Done::new(said, json!({ "done": false, "holder": holder })));
-    }
-    let is_free = async |operator: &Operator<'_>| -> Result<bool, Failure> {
-        let record = read(operator, &lock).await?;
+    let is_free = async |action: &Action<'_>| -> Result<bool, Failure> {
+        let record = read(action, lock).await?;
         Ok(record.is_none_or(|record| record.holding.is_none() || record.term != term))
     };
     let Some(wait) = wait else {
-        let seen = operator.look.observe([session]).await?;
+        let seen = action.look.observe([session]).await?;
         let silent = seen.record(session).is_some_and(|record| record.looks_dead(times::now()));
-        let hint = if silent { ", but it has stopped beating: --force takes the key" } else { "" };
-        let said = format!("{holder} was asked to give {lock} back{hint}.");
-        return operator.tell(&Done::new(said, json!({ "done": true, "how": "asked", "holder": holder })));
+        let hint = if silent { ", but its heartbeats have stopped: --force takes the key" } else { "" };
+        let said = format!("{holder} was asked to release {lock}{hint}.");
+        return action.tell(&Done::new(said, json!({ "done": true, "how": "asked", "holder": holder })));
     };
     let given_back = tokio::time::timeout(wait, async {
-        while !is_free(operator).await? {
+        while !is_free(action).await? {
             tokio::time::sleep(PACE).await;
         }
         Ok::<_, Failure>(())
@@ -160,19 +157,12 @@ async fn ask(
     match given_back.await {
         Ok(done) => {
             done?;
-            let said = format!("{holder} has given {lock} back.");
-            operator.tell(&Done::new(said, json!({ "done": true, "how": "given_back", "holder": holder })))
+            let said = format!("{holder} has released {lock}.");
+            action.tell(&Done::new(said, json!({ "done": true, "how": "given_back", "holder": holder })))
         }
         Err(_) => Err(Failure::new(
             HELD,
             format!("{holder} was asked, and still holds {lock} after {}", humantime::format_duration(wait)),
         )),
-    }
-}
-
-async fn revoke(operator: &Operator<'_>, revocation: Revocation) -> Result<RevokeAnswer, Failure> {
-    match operator.look.store().revoke(revocation, LIMIT).await? {
-        RevokeAnswer::Refused(refusal) => Err(Failure::failed(refusal.to_string())),
-        answer => Ok(answer),
     }
 }

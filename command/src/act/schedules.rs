@@ -2,13 +2,10 @@
 
 use clap::Args;
 use serde_json::json;
-use tenure::{
-    model::{RunNow, ScheduleId, ScheduleName, ScheduleRecord, StoreTime},
-    store::{Instruction, ScheduleSeen},
-};
+use tenure::model::{ScheduleName, ScheduleRecord};
 
-use super::{Because, Done, Operator};
-use crate::{exit::Failure, see::look::LIMIT, times};
+use super::{Action, Because, Done};
+use crate::exit::Failure;
 
 /// To hold schedules back, and to let them go on.
 #[derive(Args, Debug)]
@@ -26,9 +23,9 @@ pub(crate) struct Pause {
     pub(super) because: Because,
 }
 
-/// Have a schedule run now, once, besides its ticks
+/// Run a schedule now, once, besides its ticks
 ///
-/// The instance that has it runs it; also if it is paused.
+/// The instance that owns the schedule runs it, also while it is paused.
 #[derive(Args, Debug)]
 pub(crate) struct Run {
     /// The schedule
@@ -39,8 +36,8 @@ pub(crate) struct Run {
     pub(super) because: Because,
 }
 
-pub(super) async fn pause(operator: &Operator<'_>, pause: &Pause, paused: bool) -> Result<u8, Failure> {
-    let known = known(operator).await?;
+pub(super) async fn pause(action: &Action<'_>, pause: &Pause, paused: bool) -> Result<u8, Failure> {
+    let known = known(action).await?;
     let names = if pause.all {
         known.iter().map(|record| record.id.name.clone()).collect()
     } else {
@@ -49,47 +46,36 @@ pub(super) async fn pause(operator: &Operator<'_>, pause: &Pause, paused: bool) 
     };
     let list = names.iter().map(|name| format!("{:?}", name.as_str())).collect::<Vec<_>>().join(", ");
     if names.is_empty() {
-        return operator.tell(&Done::new("There is no schedule.", json!({ "done": false, "schedules": [] })));
+        return action.tell(&Done::new("The namespace has no schedule.", json!({ "done": false, "schedules": [] })));
     }
-    let what = if paused { format!("hold back {list}") } else { format!("let {list} go on") };
-    if !operator.agreed(&what)? {
-        return operator.nothing_done();
+    let what = if paused { format!("pause {list}") } else { format!("resume {list}") };
+    if !action.agreed(&what)? {
+        return action.nothing_done();
     }
     for name in &names {
-        let instruction = if paused {
-            Instruction::Pause { by: operator.by.clone(), why: operator.why.clone() }
+        if paused {
+            action.operator.pause(name, &action.why).await?;
         } else {
-            Instruction::Resume
-        };
-        instruct(operator, name, instruction).await?;
+            action.operator.resume(name, &action.why).await?;
+        }
     }
     let said = if paused { format!("Paused: {list}.") } else { format!("Resumed: {list}.") };
-    operator.tell(&Done::new(said, json!({ "done": true, "paused": paused, "schedules": names })))
+    action.tell(&Done::new(said, json!({ "done": true, "paused": paused, "schedules": names })))
 }
 
-pub(super) async fn run(operator: &Operator<'_>, run: &Run) -> Result<u8, Failure> {
-    let name = named(&known(operator).await?, &run.name)?;
-    if !operator.agreed(&format!("run {:?} now", name.as_str()))? {
-        return operator.nothing_done();
+pub(super) async fn run(action: &Action<'_>, run: &Run) -> Result<u8, Failure> {
+    let name = named(&known(action).await?, &run.name)?;
+    if !action.agreed(&format!("run {:?} now", name.as_str()))? {
+        return action.nothing_done();
     }
-    let mut at = times::now();
-    let at = loop {
-        let order = RunNow { at, by: operator.by.clone(), why: operator.why.clone() };
-        let record = instruct(operator, &name, Instruction::Run(order.clone())).await?;
-        let stored = record.orders.iter().find(|known| known.at == at);
-        if stored.is_none_or(|known| *known == order) {
-            break at;
-        }
-        // Somebody else has that millisecond.
-        at = StoreTime::from_millis(at.as_millis() + 1);
-    };
-    let said = format!("{:?} was told to run, as {at} in its history.", name.as_str());
-    operator.tell(&Done::new(said, json!({ "done": true, "schedule": name, "at": at })))
+    let at = action.operator.run(&name, &action.why).await?;
+    let said = format!("{:?} was asked to run, as {at} in its history.", name.as_str());
+    action.tell(&Done::new(said, json!({ "done": true, "schedule": name, "at": at })))
 }
 
 /// All schedules that the store knows.
-async fn known(operator: &Operator<'_>) -> Result<Vec<ScheduleRecord>, Failure> {
-    Ok(operator.look.all_schedules().await?.items)
+async fn known(action: &Action<'_>) -> Result<Vec<ScheduleRecord>, Failure> {
+    Ok(action.look.all_schedules().await?.items)
 }
 
 /// The name, if the store knows it: of another one nobody would notice that it was mistyped.
@@ -98,22 +84,9 @@ fn named(known: &[ScheduleRecord], name: &str) -> Result<ScheduleName, Failure> 
     found.cloned().ok_or_else(|| {
         let names: Vec<_> = known.iter().map(|record| format!("{:?}", record.id.name.as_str())).collect();
         Failure::usage(if names.is_empty() {
-            format!("there is no schedule {name:?}: nobody has run one in this namespace")
+            format!("there is no schedule {name:?}: no instance has run any schedule in this namespace")
         } else {
             format!("there is no schedule {name:?}; there are {}", names.join(", "))
         })
     })
-}
-
-async fn instruct(
-    operator: &Operator<'_>,
-    name: &ScheduleName,
-    instruction: Instruction,
-) -> Result<ScheduleRecord, Failure> {
-    let id = ScheduleId { namespace: operator.look.namespace().clone(), name: name.clone() };
-    match operator.look.store().instruct(id.clone(), instruction, LIMIT).await? {
-        ScheduleSeen::Found(record) => Ok(record),
-        ScheduleSeen::Refused(refusal) => Err(Failure::failed(format!("{:?}: {refusal}", name.as_str()))),
-        ScheduleSeen::Absent => Ok(ScheduleRecord::new(id)),
-    }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde::Serialize;
 use tenure::{
     model::{Key, ScheduleName, StoreTime},
-    picture::{Life, Schedule},
     spread::SpreadStatus,
     store::Refusal,
 };
+use tenure_look::{Liveness, ScheduleView};
 
 use crate::{out::one_line, times};
 
@@ -78,7 +78,7 @@ impl Finding {
     }
 
     pub(super) fn few_instances(alive: usize, least: usize) -> Self {
-        let says = format!("{} alive, {least} wanted", count(alive, "instance"));
+        let says = format!("{} alive, {least} required", count(alive, "instance"));
         Self::new(State::Critical, "few_instances", None, &says)
     }
 }
@@ -115,7 +115,7 @@ impl Verdict {
 }
 
 /// Judges a schedule.
-pub(super) fn schedule(look: &Schedule, limits: Limits, now: StoreTime) -> Vec<Finding> {
+pub(super) fn schedule(look: &ScheduleView, limits: Limits, now: StoreTime) -> Vec<Finding> {
     let record = &look.status.record;
     let name = record.id.name.as_str();
     let finding =
@@ -133,8 +133,8 @@ pub(super) fn schedule(look: &Schedule, limits: Limits, now: StoreTime) -> Vec<F
     }
     if let Some(due) = look.due.filter(|due| now.since(*due) > limits.overdue) {
         let owner = match &look.owner {
-            None => "nobody has it".to_owned(),
-            Some(owner) => format!("{}{} has it", owner.holder, owner.life.mark()),
+            None => "without an owner".to_owned(),
+            Some(owner) => format!("owned by {}{}", owner.holder, owner.life.mark()),
         };
         let by = times::length(now.since(due));
         findings.push(finding(State::Critical, "overdue", format!("is overdue by {by}, {owner}")));
@@ -172,7 +172,7 @@ pub(super) enum Leader {
     /// A holder; `beat` is the age of its last beat.
     Holder {
         name: String,
-        life: Life,
+        life: Liveness,
         beat: Option<Duration>,
     },
 }
@@ -183,7 +183,7 @@ pub(super) fn leader(key: &Key, leader: &Leader) -> Result<String, Finding> {
     let finding = |kind, says: String| Err(Finding::new(State::Critical, kind, Some(key), &says));
     match leader {
         Leader::Never => finding("unknown_key", format!("the key {key:?} was never held")),
-        Leader::Nobody => finding("no_leader", format!("nobody holds {key:?}")),
+        Leader::Nobody => finding("no_leader", format!("the key {key:?} is not held")),
         Leader::Holder { name, life, beat } if life.looks_dead() => {
             let beat = beat.map_or_else(
                 || "there is no record of its session".to_owned(),

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_seen_as_it_is() {
+    fn the_own_process_is_found_running_with_its_pid_and_start() {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         let seen = look(own).unwrap();
         assert_eq!(seen.pid, own);

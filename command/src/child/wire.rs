@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_heard() {
+    fn orders_and_news_arrive_as_sent_and_a_closed_end_is_noticed() {
         let times = Times {
             end: Duration::from_secs(9),
             grace: Duration::from_secs(3),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_has_said_is_heard_though_it_went_without_listening() {
+    fn news_of_a_guardian_that_ended_arrive_though_it_left_an_order_unread() {
         let (tenure, guardian) = pair().unwrap();
         tell(&guardian, News::Began(7));
         tell(&guardian, News::Exited(0));

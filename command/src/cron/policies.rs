@@ -8,7 +8,7 @@ use crate::{exit::Failure, times};
 /// Options for ticks that are late, overlap or fail.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Policies {
-    /// Ticks that nobody ran in time: none of them, the latest, or all
+    /// Ticks that were not run in time: run none of them, the latest, or all
     #[arg(long, value_enum, default_value_t = Late::One, value_name = "WHICH", help_heading = "Ticks")]
     misfire: Late,
 
@@ -16,7 +16,7 @@ pub(crate) struct Policies {
     #[arg(long, value_name = "TIME", help_heading = "Ticks")]
     misfire_window: Option<String>,
 
-    /// A tick that is due while the run before it goes on: skip it, queue it, or cancel that run
+    /// A tick that is due while the run before it continues: skip it, queue it, or cancel that run
     #[arg(long, value_enum, default_value_t = Meeting::Skip, value_name = "RULE", help_heading = "Ticks")]
     overlap: Meeting,
 
@@ -24,7 +24,7 @@ pub(crate) struct Policies {
     #[arg(long, value_enum, default_value_t = Crash::Again, value_name = "RULE", help_heading = "Ticks")]
     on_crash: Crash,
 
-    /// Tries of a tick, in all: one that fails is not tried again if this is 1
+    /// Maximum tries of a tick: with 1, a tick that fails is not tried again
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Ticks")]
     retries: u32,
 

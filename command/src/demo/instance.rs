@@ -241,7 +241,7 @@ async fn ticked(tick: Tick, lease: Lease) -> Result<(), &'static str> {
         biased;
         () = lease.cancelled() => {
             say(&Said::TickStopped { instant, attempt });
-            Err("told to stop")
+            Err("asked to stop")
         }
         () = tokio::time::sleep(TICK_TAKES) => {
             say(&Said::TickDone { instant, attempt });

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_as_it_should_be() {
+    fn the_picture_shows_instances_tasks_and_events() {
         let mut record = fleet(2, 3);
         record.hear(0, at(20), Said::Began(under(0, 1)));
         record.hear(0, at(20), Said::Began(under(1, 1)));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn it_fits_whatever_there_is_of_a_terminal() {
+    fn the_picture_fits_terminals_of_all_sizes() {
         let mut record = fleet(30, 100);
         for task in 0..100 {
             record.hear(0, at(20), Said::Began(under(task, 1)));

@@ -252,7 +252,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_task_is_of_whoever_began_it_last() {
+    fn a_task_belongs_to_the_instance_that_began_it_last() {
         let mut record = fleet(2, 2);
         assert!(!record.is_even());
         record.hear(0, at(20), Said::Began(under(0, 1)));
@@ -267,7 +267,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_a_drained_or_frozen_instance_has_is_not_even() {
+    fn a_fleet_is_not_even_while_a_drained_frozen_or_killed_instance_has_tasks() {
         let mut record = fleet(2, 2);
         record.hear(0, at(20), Said::Began(under(0, 1)));
         record.hear(1, at(20), Said::Began(under(1, 1)));
@@ -303,7 +303,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_is_frozen_does_not_stall() {
+    fn a_freeze_is_not_counted_as_a_stall() {
         let mut record = fleet(1, 1);
         record.instances[0].freezes.push(Freeze { from: at(20), to: Some(at(900)), noticed: None });
         record.hear(0, at(910), Said::Pulse { late: Duration::from_millis(400) });

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_says_nothing() {
+    fn lines_that_are_cut_off_or_unknown_are_ignored() {
         assert_eq!(read("12 began 7 8"), None);
         assert_eq!(read("12"), None);
         assert_eq!(read("12 sings"), None);

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ticks_is_killed_and_another_one_drained_than_was_frozen() {
+    fn the_script_kills_the_instance_that_ticks_and_drains_another_than_it_froze() {
         let (mut script, mut record) = (script(), fleet(4, 0));
         record.changed(at(0), What::Started, 0);
         record.changes[0].even = Some(at(500));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_killed_by_others_is_replaced_and_not_thawed() {
+    fn an_instance_that_was_killed_from_outside_is_replaced_and_not_thawed() {
         let (mut script, mut record) = (script(), fleet(3, 0));
         record.changed(at(0), What::Started, 0);
         record.changes[0].even = Some(at(500));

@@ -224,7 +224,7 @@ impl<'a> Stage<'a> {
             }
             Act::Close => {
                 self.record.closing = Some(now());
-                self.say("all are told to close");
+                self.say("all instances are asked to close");
                 for index in 0..self.record.instances.len() {
                     let state = self.record.instances[index].state;
                     if state == State::Frozen {

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_tried_is_not_broken() {
+    fn a_promise_that_was_not_tried_is_not_broken() {
         let summary = summary(vec![verdict(Kept::NotTried, &[])]);
         assert!(summary.held);
         assert!(summary.text().contains("not tried water is wet"));

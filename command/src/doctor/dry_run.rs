@@ -21,11 +21,11 @@ const OFF: Duration = Duration::from_secs(2);
 pub(super) async fn run(place: &Place, config: &ElectConfig, findings: &mut Findings) {
     match tokio::time::timeout(PATIENCE, steps(place, config, findings)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => findings.bad("dry run", error, "look at what the error names"),
+        Ok(Err(error)) => findings.bad("dry run", error, "check what the error names"),
         Err(_) => findings.bad(
             "dry run",
-            format!("it was not through after {}", humantime::format_duration(PATIENCE)),
-            "look at the load of the store, and at the way to it",
+            format!("it had not finished after {}", humantime::format_duration(PATIENCE)),
+            "check the load of the store, and the network to it",
         ),
     }
 }
@@ -49,7 +49,7 @@ async fn steps(place: &Place, config: &ElectConfig, findings: &mut Findings) -> 
     let slow = config.refresh_interval() / 4;
     if opened.max(taken) > slow {
         let advice = format!(
-            "that is much of a refresh interval of {}: look at the way to the store, or make the interval longer",
+            "that is much of the refresh interval of {}: check the network to the store, or make the interval longer",
             humantime::format_duration(config.refresh_interval())
         );
         findings.warning("speed", took, advice);
@@ -73,7 +73,7 @@ fn proof(lease: &tenure::elect::Lease, place: &Place, findings: &mut Findings) {
         findings.warning(
             "proof",
             "the end of a process is not noticed here, so its keys are taken over after its ttl",
-            "put the file on a local file system, and let all who use it write into its folder",
+            "put the file on a local file system, and give all its users the right to write into its folder",
         );
     }
 }
@@ -92,7 +92,7 @@ fn clock(elect: &Elect, findings: &mut Findings) {
         findings.warning(
             "clock",
             says,
-            "synchronise the clocks: schedules run by that of the store, people read their own",
+            "synchronise the clocks: schedules run by the store's clock, and people read their own",
         );
     } else {
         findings.ok("clock", says);
@@ -131,7 +131,7 @@ async fn hand_over(
         (None, Some(way)) => findings.warning(
             "hints",
             format!("{says}, though there are {way}"),
-            "look at the load of the store, and at the way to it",
+            "check the load of the store, and the network to it",
         ),
         (None, None) => findings.warning(
             "hints",
@@ -139,7 +139,7 @@ async fn hand_over(
                 "{says}: no change notifications; waiters poll every {}",
                 humantime::format_duration(second.config().poll_interval())
             ),
-            "connect to the members of a replica set: there are no hints behind a mongos",
+            "connect to the members of a replica set: a mongos gives no hints",
         ),
     }
     got.release().await.map_err(|error| error.to_string())?;

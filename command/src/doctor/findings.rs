@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worst_counts_and_all_are_told() {
+    fn the_worst_finding_decides_and_all_are_listed() {
         let mut findings = Findings::default();
         assert_eq!(findings.worst(), Level::Ok);
         findings.ok("open", "it can be opened");

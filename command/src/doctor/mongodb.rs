@@ -35,7 +35,7 @@ pub(super) async fn look(uri: &str, config: &ElectConfig, findings: &mut Finding
             findings.bad(
                 "login",
                 format!("the server refuses the login: {error}"),
-                "look at the user, the password, and the database of the user (authSource=NAME in the URI)",
+                "check the user, the password, and the database of the user (authSource=NAME in the URI)",
             );
             shut(client).await;
             return;
@@ -44,7 +44,7 @@ pub(super) async fn look(uri: &str, config: &ElectConfig, findings: &mut Finding
             findings.bad(
                 "reach",
                 format!("no server answers within {} s: {error}", LIMIT.as_secs()),
-                "look at the names of the hosts, the network, and the replica set's name",
+                "check the names of the hosts, the network, and the replica set's name",
             );
             shut(client).await;
             return;
@@ -123,7 +123,7 @@ fn shape(hello: &Document, findings: &mut Findings) {
         if members == 1 {
             findings.warning(
                 "members",
-                "one member holds data: while it is down nobody holds anything",
+                "one member holds data: while it is down no key can be held",
                 "use three members where that matters",
             );
         }
@@ -146,7 +146,7 @@ async fn version(client: &Client, findings: &mut Findings) {
                 "tenure needs MongoDB 6.0 or later",
             ),
             Ok(version) => findings.ok("version", format!("the server is MongoDB {version}")),
-            Err(_) => findings.untested("version", "the server does not tell it"),
+            Err(_) => findings.untested("version", "the server does not report it"),
         },
     }
     let asked = doc! { "getParameter": 1, "featureCompatibilityVersion": 1 };
@@ -161,7 +161,7 @@ async fn version(client: &Client, findings: &mut Findings) {
                     "finish its upgrade: db.adminCommand({ setFeatureCompatibilityVersion: \"6.0\" })",
                 ),
                 Ok(version) => findings.ok("compatibility", format!("the server behaves as {version}")),
-                Err(_) => findings.untested("compatibility", "the server does not tell it"),
+                Err(_) => findings.untested("compatibility", "the server does not report it"),
             }
         }
     }
@@ -212,7 +212,7 @@ async fn clock_of(uri: &str, host: &str) -> Result<Duration, String> {
     let way = begin.elapsed();
     shut(client).await;
     let there =
-        answer?.get_datetime("localTime").map_err(|_| "it tells no time".to_owned())?.to_system_time();
+        answer?.get_datetime("localTime").map_err(|_| "it reports no time".to_owned())?.to_system_time();
     let apart = there.duration_since(before).unwrap_or_else(|error| error.duration());
     Ok(apart.saturating_sub(way))
 }
@@ -228,7 +228,7 @@ async fn user(client: &Client, findings: &mut Findings) {
                 Some(user) => findings.ok("user", format!("it is the user {user}")),
                 None => findings.note(
                     "user",
-                    "nobody has to log in: whoever reaches the server may take and free every lock",
+                    "the server requires no login: every client that reaches it may take and free every lock",
                 ),
             }
         }

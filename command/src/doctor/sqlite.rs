@@ -23,7 +23,7 @@ pub(super) fn look(path: &Path, findings: &mut Findings) {
             findings.warning(
                 "log",
                 format!("the log beside the file has {}", size(log.len())),
-                "it shrinks when nobody reads for a moment: look for a program that keeps the file open for reading",
+                "it shrinks in a moment without readers: find the program that keeps the file open for reading",
             );
         } else {
             findings.ok("log", format!("the log beside the file has {}", size(log.len())));
@@ -33,7 +33,7 @@ pub(super) fn look(path: &Path, findings: &mut Findings) {
 
 fn room(folder: &Path, findings: &mut Findings) {
     match rustix::fs::statvfs(folder) {
-        Err(error) => findings.untested("disk", format!("{} cannot be looked at: {error}", folder.display())),
+        Err(error) => findings.untested("disk", format!("the free space of {} cannot be read: {error}", folder.display())),
         Ok(disk) => {
             let free = disk.f_bavail.saturating_mul(disk.f_frsize);
             let is_read_only = disk.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY);

@@ -1,10 +1,8 @@
 //! `tenure instances`: who is there, who beats, and what each holds.
 
 use clap::Args;
-use tenure::{
-    model::{Share, StoreTime},
-    picture::{Instance, terms},
-};
+use tenure::model::{Share, StoreTime};
+use tenure_look::{Instance, terms};
 
 use super::look::{Found, Look};
 use crate::{
@@ -16,7 +14,7 @@ use crate::{
 
 #[derive(Args, Debug)]
 pub(crate) struct Instances {
-    /// Also those that are dead, and why
+    /// Include dead instances, with the cause
     #[arg(long)]
     all: bool,
 }

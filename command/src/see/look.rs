@@ -6,9 +6,9 @@ use serde::Serialize;
 use tenure::{
     StoreError,
     model::{Kind, LockRecord, ScheduleRecord, SessionRecord, Value},
-    picture::{self, Refused},
     store::{Cursor, Page, Refusal},
 };
+use tenure_look::Refused;
 
 use crate::{
     common::Common,
@@ -27,16 +27,16 @@ pub(crate) const PAGE: usize = 1000;
 #[derive(Debug)]
 pub(crate) struct Look {
     pub(crate) place: Place,
-    reads: picture::Look,
+    reads: tenure_look::Reader,
     /// The ttl of this machine's settings, for those of which no other is known.
     pub(crate) ttl: Duration,
 }
 
 /// The reads of a page.
 impl Deref for Look {
-    type Target = picture::Look;
+    type Target = tenure_look::Reader;
 
-    fn deref(&self) -> &picture::Look {
+    fn deref(&self) -> &tenure_look::Reader {
         &self.reads
     }
 }
@@ -45,7 +45,7 @@ impl Look {
     pub(crate) async fn open(common: &Common) -> Result<Self, Failure> {
         let settings = Settings::of(common)?;
         let place = Place::open(&settings, For::Looking).await?;
-        let reads = picture::Look::new(place.store.clone(), settings.config.namespace().clone());
+        let reads = tenure_look::Reader::new(place.store.clone(), settings.config.namespace().clone());
         Ok(Self { place, reads, ttl: settings.config.ttl() })
     }
 

@@ -3,10 +3,8 @@
 use std::str::FromStr;
 
 use clap::Args;
-use tenure::{
-    model::{Holder, Kind, LockRecord, SpreadName, StoreTime},
-    picture::{Life, Lock},
-};
+use tenure::model::{Holder, Kind, LockRecord, SpreadName, StoreTime};
+use tenure_look::{Liveness, Lock};
 
 use super::look::{Found, Look, said};
 use crate::{
@@ -22,7 +20,7 @@ pub(crate) struct Ls {
     #[arg(long, value_name = "KIND")]
     kind: Option<Wanted>,
 
-    /// Only what this holder has (--holder is the name of this instance itself)
+    /// Only keys of this holder (--holder is the name of this instance itself)
     #[arg(long, value_name = "NAME")]
     held_by: Option<String>,
 
@@ -107,7 +105,7 @@ fn is_listed(record: &LockRecord, held_by: Option<&Holder>, free: bool) -> bool 
 
 fn table(found: &Found<Lock>, look: &Look, free: bool, now: StoreTime) -> String {
     if found.items.is_empty() {
-        let what = if free { "No key is known that is free" } else { "Nothing is held" };
+        let what = if free { "No known key is free" } else { "No key is held" };
         let namespace = out::one_line(look.namespace().as_str());
         return format!("{what} in namespace {namespace} of {}.\n{}", look.place.name, found.notes());
     }
@@ -120,7 +118,7 @@ fn table(found: &Found<Lock>, look: &Look, free: bool, now: StoreTime) -> String
         let (key, kind, term) =
             (record.id.key.to_string(), record.id.kind.to_string(), record.term.to_string());
         if let Some(held) = &record.holding {
-            let holder = format!("{}{}", held.by.holder, life.map_or("", Life::mark));
+            let holder = format!("{}{}", held.by.holder, life.map_or("", Liveness::mark));
             let since = times::ago(held.acquired_at, now);
             table.row([key, kind, holder, since, term, said(held.by.why.as_ref())]);
         } else {

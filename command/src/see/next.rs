@@ -21,7 +21,7 @@ pub(crate) struct Next {
     #[arg(value_name = "EXPR")]
     expression: String,
 
-    /// Zone by whose clocks it is read, such as Europe/London [default: UTC]
+    /// Time zone of the expression, such as Europe/London [default: UTC]
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
 

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-use tenure::{
-    model::StoreTime,
-    picture::{Schedule, Standing, ended, why_ended},
-};
+use tenure::model::StoreTime;
+use tenure_look::{ScheduleState, ScheduleView, ended, why_ended};
 
 use super::look::{Found, Look};
 use crate::{
@@ -32,7 +30,7 @@ pub(crate) async fn run(common: &Common, _: Schedules) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn table(found: &Found<Schedule>, look: &Look, now: StoreTime) -> String {
+fn table(found: &Found<ScheduleView>, look: &Look, now: StoreTime) -> String {
     if found.items.is_empty() {
         let namespace = one_line(look.namespace().as_str());
         return format!("No schedule is in namespace {namespace} of {}.\n{}", look.place.name, found.notes());
@@ -54,7 +52,7 @@ fn table(found: &Found<Schedule>, look: &Look, now: StoreTime) -> String {
             ended,
             item.status.failures.to_string(),
             item.owner.as_ref().map_or_else(
-                || "nobody".to_owned(),
+                || "none".to_owned(),
                 |owner| format!("{}{}", owner.holder, owner.life.mark()),
             ),
         ]);
@@ -63,9 +61,9 @@ fn table(found: &Found<Schedule>, look: &Look, now: StoreTime) -> String {
 }
 
 /// Returns the state of a schedule in words: its pause, or else its standing.
-fn state(item: &Schedule, now: StoreTime, ttl: Duration) -> String {
-    match (item.standing(ttl), &item.status.record.pause) {
-        (Standing::Paused, Some(pause)) => {
+fn state(item: &ScheduleView, now: StoreTime, ttl: Duration) -> String {
+    match (item.state(ttl), &item.status.record.pause) {
+        (ScheduleState::Paused, Some(pause)) => {
             format!("paused {} by {}: {}", times::ago(pause.since, now), pause.by, pause.why)
         }
         (standing, _) => standing.to_string(),
@@ -73,7 +71,7 @@ fn state(item: &Schedule, now: StoreTime, ttl: Duration) -> String {
 }
 
 /// When the last run was, and how it ended.
-fn last(item: &Schedule, now: StoreTime) -> (String, String) {
+fn last(item: &ScheduleView, now: StoreTime) -> (String, String) {
     let Some(last) = &item.status.last else { return ("-".to_owned(), "-".to_owned()) };
     let how = ended(last, item.running);
     let ended = why_ended(last).map_or_else(|| how.to_owned(), |why| format!("{how}: {why}"));

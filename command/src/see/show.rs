@@ -5,9 +5,9 @@ use std::fmt::Write;
 use clap::Args;
 use tenure::{
     model::{Key, Kind, LockId, LockRecord, SpreadName, StoreTime},
-    picture::{KeyLook, Life},
     store::LockSeen,
 };
+use tenure_look::{KeyDetails, Liveness};
 
 use super::look::{Look, said, value};
 use crate::{
@@ -67,7 +67,7 @@ async fn elsewhere(look: &Look, id: &LockId) -> Result<Option<Kind>, Failure> {
     Ok(found.map(|(kind, _)| kind))
 }
 
-fn absent(shown: &KeyLook, other: Option<&Kind>) -> String {
+fn absent(shown: &KeyDetails, other: Option<&Kind>) -> String {
     let (kind, key) = (shown.id.kind.to_string(), shown.id.key.as_str());
     let mut text = match &shown.refusal {
         Some(refusal) => {
@@ -88,7 +88,7 @@ fn absent(shown: &KeyLook, other: Option<&Kind>) -> String {
     text
 }
 
-fn text(shown: &KeyLook, record: &LockRecord) -> String {
+fn text(shown: &KeyDetails, record: &LockRecord) -> String {
     let now = shown.now;
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
@@ -98,7 +98,7 @@ fn text(shown: &KeyLook, record: &LockRecord) -> String {
     match &record.holding {
         Some(held) => {
             let by = &held.by;
-            line("holder", format!("{}{}", by.holder, shown.life.map_or("", Life::mark)));
+            line("holder", format!("{}{}", by.holder, shown.life.map_or("", Liveness::mark)));
             if let Some(session) = &shown.session {
                 let about = &session.about;
                 line("place", format!("pid {} on {}", about.pid, about.host));
@@ -117,19 +117,19 @@ fn text(shown: &KeyLook, record: &LockRecord) -> String {
             line("why", said(by.why.as_ref()));
             line("value", by.value.as_ref().map_or_else(|| "-".to_owned(), value));
         }
-        None => line("holder", "nobody".to_owned()),
+        None => line("holder", "none".to_owned()),
     }
     line("term", record.term.to_string());
     if let Some(closed) = record.closed.filter(|_| shown.closed_left.is_some()) {
         let left = times::length(closed.left(now));
-        line("closed", format!("until {}, for {left}: nobody may take it yet", times::local(closed.until)));
+        line("closed", format!("until {}, for {left}: it cannot be acquired yet", times::local(closed.until)));
     }
     text.push_str(&queue(shown, now));
     text.push_str(&past(record, now));
     text
 }
 
-fn queue(shown: &KeyLook, now: StoreTime) -> String {
+fn queue(shown: &KeyDetails, now: StoreTime) -> String {
     if shown.waiters.is_empty() {
         return String::new();
     }
@@ -144,7 +144,7 @@ fn queue(shown: &KeyLook, now: StoreTime) -> String {
             said(by.why.as_ref()),
         ]);
     }
-    let more = if shown.whole { "" } else { "Others wait behind these.\n" };
+    let more = if shown.whole { "" } else { "More waiters follow.\n" };
     format!("\n{}{more}", table.render())
 }
 

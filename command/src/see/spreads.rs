@@ -4,10 +4,10 @@ use clap::Args;
 use serde::Serialize;
 use tenure::{
     model::{Key, Kind, LockId, LockRecord, Past, SessionRecord, SpreadName, StoreTime},
-    picture::{Life, Refused, Spread, SpreadMember, SpreadSummary, Task, terms},
     spread::{Explanation, SpreadStatus, TaskState},
     store::LockSeen,
 };
+use tenure_look::{Liveness, Refused, SpreadMember, SpreadSummary, SpreadView, TaskView, terms};
 
 use super::look::{Found, Look};
 use crate::{
@@ -22,13 +22,13 @@ const NOT_FOUND: u8 = 1;
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Tasks that no instance has ever taken are in no record, and are not listed. Exits with 1 if there is no such\nspread or task."
+    after_help = "Tasks that were never taken have no record, and are not listed. Exits with 1 if there is no such\nspread or task."
 )]
 pub(crate) struct Spreads {
     /// Show this spread: its members and its tasks
     name: Option<String>,
 
-    /// Say why this task is where it is
+    /// Explain why this task is where it is
     #[arg(long, value_name = "TASK", requires = "name")]
     explain: Option<String>,
 }
@@ -96,7 +96,7 @@ async fn list(common: &Common, look: &Look) -> Result<u8, Failure> {
 #[derive(Debug, Serialize)]
 struct Shown {
     #[serde(flatten)]
-    spread: Spread,
+    spread: SpreadView,
     refused: Vec<Refused>,
 }
 
@@ -121,8 +121,8 @@ impl Read {
         SpreadStatus::of_records(name, &self.sessions, &self.locks, self.now)
     }
 
-    fn spread(&self, name: SpreadName) -> Spread {
-        Spread::of(name, &self.sessions, &self.locks, &self.locks, self.now)
+    fn spread(&self, name: SpreadName) -> SpreadView {
+        SpreadView::of(name, &self.sessions, &self.locks, &self.locks, self.now)
     }
 }
 
@@ -139,7 +139,7 @@ fn text(shown: &Shown, now: StoreTime, look: &Look) -> String {
     let notes = Found::<()> { refused: refused.clone(), ..Found::default() }.notes();
     if spread.members.is_empty() && spread.tasks.is_empty() {
         return format!(
-            "Nobody takes part in a spread {:?} in namespace {} of {}, nor was any task of it ever taken.\n{notes}",
+            "No instance takes part in a spread {:?} in namespace {} of {}, and none of its tasks was ever taken.\n{notes}",
             spread.spread.as_str(),
             one_line(look.namespace().as_str()),
             look.place.name
@@ -147,7 +147,7 @@ fn text(shown: &Shown, now: StoreTime, look: &Look) -> String {
     }
     let mut text = String::new();
     if spread.members.is_empty() {
-        text.push_str("No instance that is alive takes part.\n");
+        text.push_str("No living instance takes part.\n");
     } else {
         let mut table = Table::new(["MEMBER", "PLACE", "STATE", "TASKS", "SHARE"]);
         for SpreadMember { member, life, .. } in &spread.members {
@@ -155,7 +155,7 @@ fn text(shown: &Shown, now: StoreTime, look: &Look) -> String {
             table.row([
                 member.holder.to_string(),
                 format!("{}:{}", member.host, member.pid),
-                if member.failing && *life == Life::Alive { "failing" } else { life.as_str() }.to_owned(),
+                if member.failing && *life == Liveness::Alive { "failing" } else { life.as_str() }.to_owned(),
                 member.tasks.to_string(),
                 if terms.is_empty() { "-".to_owned() } else { terms },
             ]);
@@ -175,7 +175,7 @@ fn text(shown: &Shown, now: StoreTime, look: &Look) -> String {
 }
 
 /// A task's state, its holder, and what else there is to say.
-fn told(task: &Task, now: StoreTime) -> (String, String, String) {
+fn told(task: &TaskView, now: StoreTime) -> (String, String, String) {
     let holder = task.state.holder_name().unwrap_or_else(|| "-".to_owned());
     let note = match &task.state {
         _ if task.looks_dead => "its holder looks dead".to_owned(),
@@ -200,7 +200,7 @@ fn told(task: &Task, now: StoreTime) -> (String, String, String) {
 }
 
 /// Returns the last holder, or else the reason why the task has none.
-fn last(task: &Task) -> String {
+fn last(task: &TaskView) -> String {
     match &task.last {
         Some(Past { holder, note: Some(note), .. }) => format!("{holder} had it last: {note}"),
         Some(Past { holder, .. }) => format!("{holder} had it last"),
@@ -209,7 +209,7 @@ fn last(task: &Task) -> String {
 }
 
 /// Returns one of the sentences that explain where the task is: the first one is the conclusion.
-fn reason(task: &Task, at: usize) -> String {
+fn reason(task: &TaskView, at: usize) -> String {
     task.why.get(at).cloned().unwrap_or_else(|| "-".to_owned())
 }
 

@@ -23,10 +23,8 @@ use futures::{
     future::{BoxFuture, Fuse},
 };
 use jiff::tz::TimeZone;
-use tenure::{
-    StoreError,
-    picture::{self, Pictures},
-};
+use tenure::StoreError;
+use tenure_look::LivePicture;
 use tokio::{
     signal::unix::{SignalKind, signal},
     time::sleep,
@@ -53,8 +51,7 @@ const COLUMNS: u16 = 200;
 
 /// Show instances, spreads, locks, schedules and the last hour on a terminal, live
 ///
-/// It costs the store about what an instance at rest does. The key ? tells what there is to see and which keys there
-/// are.
+/// It costs the store about as much as an idle instance. The key ? shows what the columns mean, and the keys.
 #[derive(Args, Debug)]
 pub(crate) struct Top {
     /// View to show first
@@ -75,12 +72,12 @@ pub(crate) async fn run(common: &Common, top: Top) -> Result<u8, Failure> {
         return Err(Failure::usage("--output json is one document: it needs --once"));
     }
     if !top.once && !io::stdout().is_terminal() {
-        return Err(Failure::usage("standard output is no terminal: --once prints what one would show"));
+        return Err(Failure::usage("standard output is not a terminal: add --once to print the view once"));
     }
     let ends = ends()?;
     let look = Look::open(common).await?;
     let state = State::new(&look.place.name, TimeZone::system(), top.view, &top.filter);
-    let pictures = Pictures::new((*look).clone());
+    let pictures = LivePicture::new((*look).clone());
     let ran = if top.once {
         once(common, state, &look).await
     } else {
@@ -108,7 +105,7 @@ fn ends() -> Result<BoxFuture<'static, ()>, Failure> {
 }
 
 /// Follows the namespace until somebody has seen enough.
-async fn follow(mut state: State, pictures: &Pictures, colours: bool) -> Result<(), Failure> {
+async fn follow(mut state: State, pictures: &LivePicture, colours: bool) -> Result<(), Failure> {
     let gone = |error: io::Error| Failure::failed(format!("the terminal cannot be used: {error}"));
     let mut screen = Screen::open(colours).map_err(gone)?;
     let (columns, rows) = screen.size().map_err(gone)?;
@@ -121,7 +118,7 @@ async fn follow(mut state: State, pictures: &Pictures, colours: bool) -> Result<
     screen.draw(&state).map_err(gone)?;
     loop {
         let event = tokio::select! {
-            read = followed.next() => read.map_or_else(Event::Unread, Event::Picture),
+            read = followed.next() => read.map_or_else(Event::NotLoaded, Event::Picture),
             answer = &mut reading => Event::Answer(answer),
             next = came.next() => match next.transpose().map_err(gone)?.as_ref().map(said) {
                 None => return Ok(()),
@@ -144,7 +141,7 @@ async fn follow(mut state: State, pictures: &Pictures, colours: bool) -> Result<
                 let now = Instant::now();
                 let at = next_read(read_at, now);
                 read_at = Some(at);
-                let look = pictures.look();
+                let look = pictures.reader();
                 let read = async move {
                     sleep(at - now).await;
                     answer(look, ask).await
@@ -167,7 +164,7 @@ fn next_read(last: Option<Instant>, now: Instant) -> Instant {
 }
 
 /// Reads what somebody wants to see.
-async fn answer(look: &picture::Look, ask: Ask) -> Answer {
+async fn answer(look: &tenure_look::Reader, ask: Ask) -> Answer {
     let said = |error: StoreError| error.to_string();
     match ask {
         Ask::Key(id) => {
@@ -196,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_looks_at_is_read_once_a_second_however_fast_keys_are_hit() {
+    fn details_are_read_once_a_second_however_fast_keys_are_hit() {
         let begun = Instant::now();
         let (mut last, mut reads) = (None, std::collections::BTreeSet::new());
         for key in 0..300 {

@@ -1,8 +1,8 @@
 //! `tenure watch`: what changes, line by line. It listens to hints, and looks again from time to time: a hint may be
 //! lost, and plain locks ring for those alone who wait for them.
 
+mod describe;
 mod snapshot;
-mod told;
 
 use std::{
     collections::BTreeSet,
@@ -14,17 +14,17 @@ use clap::Args;
 use futures::StreamExt;
 use tenure::{
     model::Key,
-    picture::changes,
     store::{Hint, Topic},
 };
+use tenure_look::changes;
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
 };
 
 use self::{
+    describe::{Line, begin},
     snapshot::Scope,
-    told::{Line, begin},
 };
 use super::look::Look;
 use crate::{
@@ -41,13 +41,13 @@ const TOGETHER: Duration = Duration::from_millis(200);
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Runs and tasks are told as they happen; locks and instances when they are looked at, every --every."
+    after_help = "Runs and tasks are printed as they happen; locks and instances are polled, every --every."
 )]
 pub(crate) struct Watch {
     /// Only this key: a lock, a task or a schedule
     key: Option<String>,
 
-    /// Time between looks [default: 5s, of one key 1s]
+    /// Time between polls [default: 5s, for one key 1s]
     #[arg(long, value_name = "TIME")]
     every: Option<String>,
 }

@@ -21,9 +21,9 @@ pub(crate) const PROMISES: [&str; 7] = [
     "a task runs in one place at a time",
     "the tasks of a process that is killed run elsewhere within",
     "tasks of a frozen process move after its lease expires, within",
-    "a process that goes on after its lease has ended notices, and stops its jobs",
+    "a process that resumes after its lease has ended notices it, and stops its jobs",
     "an instance that is drained ends with none",
-    "all tasks run, spread evenly over those who take them",
+    "all tasks run, spread evenly over the instances that take them",
     "every tick runs, and once unless its runner dies",
 ];
 
@@ -156,7 +156,7 @@ impl Demo {
         for pid in self.pids() {
             self.kill(pid);
             let [by_us, by_it] =
-                ["was killed by somebody else", "is killed"].map(|how| format!("(pid {pid}) {how}"));
+                ["was killed from outside", "is killed"].map(|how| format!("(pid {pid}) {how}"));
             self.wait_for_any(&[&by_us, &by_it]);
             if self.out.contains(&by_us) {
                 return;

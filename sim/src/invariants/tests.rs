@@ -171,7 +171,7 @@ async fn a_term_that_does_not_rise_is_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_begins_on_a_guess_is_noticed() {
+async fn a_job_that_begins_before_it_is_told_of_its_grant_is_noticed() {
     let began = |tag: &str| What::Began { key: KEY, term: TERM, tag: tag.to_owned(), sort: Sort::Job };
     let story = Story::new();
     story.open(FIRST, SESSION).first(began("job"));
@@ -337,7 +337,7 @@ async fn a_task_that_moves_while_nothing_changes_is_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_of_an_instance_that_was_closed_is_noticed() {
+async fn leftovers_of_a_closed_instance_are_noticed() {
     let judged = |census: Census| {
         let story = Story::new();
         story.runs().ends().store(What::Calm).first(What::Closes);

@@ -42,7 +42,7 @@ fn two_runs_of_the_same_seeds_print_the_same_and_a_line_for_each_class() {
 }
 
 #[test]
-fn another_seed_has_another_hash() {
+fn runs_of_different_seeds_have_different_hashes() {
     let hash = |seed: u64| {
         let ran = simulate(&format!("--seeds {seed} --hours 0.1 --round 180"));
         says(&ran.stdout).rsplit_once("hash ").unwrap().1.to_owned()
@@ -79,7 +79,7 @@ fn a_run_is_put_into_the_table_of_the_log() {
 }
 
 #[test]
-fn what_it_is_asked_in_error_is_refused_with_the_value_and_the_rule() {
+fn wrong_arguments_are_refused_with_the_value_and_the_rule() {
     for (arguments, says_this) in [
         ("--hours 1", "--seeds A..B is missing"),
         ("--seeds 9..3", "--seeds 9..3: there is none in that range"),

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_later_is_judged_later() {
+    fn entries_after_the_judged_time_are_kept_and_judged_later() {
         let mut court = Court::new(1, 1, Pace::Quick);
         let polled = |term| What::Polled { key: 0, term: Term::new(term) };
         court.hear([heard(10, polled(1)), heard(50, polled(1))]);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_proven_dead_was_killed_or_has_given_its_session_up() {
+    fn a_session_that_is_proven_dead_must_have_been_killed_or_given_up_before() {
         let session = SessionId::from_u128(7);
         let life = Life { member: 0, number: 1 };
         let died = || (at(50), Applied::Died { session, by_itself: false, ground: PROVEN });
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_under_a_lock_that_was_deleted_is_followed() {
+    fn writes_of_a_key_are_followed_after_its_lock_was_deleted() {
         let mut court = Court::new(1, 1, Pace::Quick);
         let wrote = |term, over| Applied::Seen(What::Wrote { key: 0, term: Term::new(term), over });
         court.apply([
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_and_is_not_there_is_noticed() {
+    fn a_commit_that_was_acknowledged_and_is_missing_is_noticed() {
         let mut court = Court::new(1, 1, Pace::Quick);
         let (key, term) = (0, Term::new(1));
         court.apply([(at(5), Applied::Seen(What::Wrote { key, term, over: 0 }))]);

@@ -63,7 +63,7 @@ async fn a_run_that_blocks_is_run_and_told_of_its_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_goes_on_after_its_timeout_holds_up_the_next_run() {
+async fn a_run_that_goes_on_after_its_timeout_holds_up_the_next_run() {
     let crew = Crew::new();
     let job = blocks(&crew, "a", 35 * SECOND, false);
     let _one = with(&crew, "a", "*/10 * * * * *", |one| one.timeout(2 * SECOND), job).await;
@@ -96,7 +96,7 @@ async fn a_run_that_is_told_to_stop_with_its_instance_is_begun_again_by_another(
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_does_not_listen_keeps_its_schedule_until_it_returns() {
+async fn a_run_that_ignores_its_cancellation_keeps_its_schedule_until_it_returns() {
     let crew = Crew::new();
     let one = with(&crew, "a", "0 * * * *", |one| one, blocks(&crew, "a", 5 * MINUTE, false)).await;
     pass(HOUR + 10 * SECOND).await;

@@ -125,7 +125,7 @@ async fn long_runs(crew: &Crew, long: usize) -> ((Member, Vec<Schedule>), (Membe
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_in_a_long_run_is_kept_and_idle_schedules_go_in_its_place() {
+async fn a_schedule_in_a_long_run_is_kept_and_idle_schedules_move_in_its_place() {
     for long in [0, 3, 5] {
         let crew = Crew::new();
         let (a, b) = long_runs(&crew, long).await;
@@ -147,7 +147,7 @@ async fn what_is_in_a_long_run_is_kept_and_idle_schedules_go_in_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_in_a_long_run_is_kept_also_without_hints() {
+async fn a_schedule_in_a_long_run_is_kept_also_without_hints() {
     let crew = Crew::deaf();
     let (a, _b) = long_runs(&crew, 5).await;
     let took = shared(&a.0, &[5, 5], HOUR).await;
@@ -156,7 +156,7 @@ async fn what_is_in_a_long_run_is_kept_also_without_hints() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_must_go_goes_also_if_it_is_kept() {
+async fn a_busy_schedule_moves_when_its_member_drains() {
     let crew = Crew::new();
     let (a, b) = long_runs(&crew, 8).await;
     pass(MINUTE).await;
@@ -216,7 +216,7 @@ async fn a_successor_that_leaves_the_line_delays_no_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_job_says_with_its_lock_stays_as_it_is() {
+async fn a_value_that_a_job_sets_on_its_lock_is_kept() {
     let crew = Crew::new();
     let (a, b) = (crew.member("a").await, crew.member("b").await);
     let mut schedules = Vec::new();

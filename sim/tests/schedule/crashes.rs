@@ -118,7 +118,7 @@ async fn a_run_is_not_interrupted_by_instances_that_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_must_go_takes_its_run_with_it() {
+async fn a_run_whose_member_drains_is_begun_again_by_another() {
     let crew = Crew::new();
     let one = crew.with_job("a", HOURLY, |schedule| schedule, crew.job("a", 10 * MINUTE)).await;
     pass(HOUR + 10 * SECOND).await;

@@ -149,7 +149,7 @@ async fn closing_waits_for_what_a_failure_is_told_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_finds_a_run_abandoned_tells_of_it() {
+async fn an_abandoned_run_is_told_by_the_instance_that_finds_it() {
     let (crew, told) = (Crew::short(), Reported::default());
     let set = |new: ScheduleBuilder| told.by(new.on_crash(OnCrash::AtMostOnce));
     let one = crew.with_job("a", HOURLY, set, crew.job("a", MINUTE)).await;

@@ -45,7 +45,7 @@ async fn a_tick_that_is_told_to_stop_in_every_attempt_is_abandoned_and_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_failed_for_good_is_not_run_again_by_whoever_allows_more_tries() {
+async fn a_tick_that_failed_for_good_is_not_run_again_by_an_owner_that_allows_more_tries() {
     for hours in [1, 12, 100] {
         let crew = Crew::new();
         let runs = Arc::new(AtomicUsize::new(0));

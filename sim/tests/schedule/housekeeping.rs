@@ -53,7 +53,7 @@ async fn a_name_that_nobody_has_yet_is_held_back_by_whoever_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_order_is_a_run_also_of_one_millisecond() {
+async fn orders_given_in_the_same_millisecond_are_runs_of_their_own() {
     let crew = Crew::new();
     let one = crew.with("a", "0 0 1 1 *", |schedule| schedule).await;
     let other = crew.member("b").await;

@@ -36,7 +36,7 @@ async fn runs_are_counted_with_their_lateness_and_duration() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_and_what_is_not_run_is_counted() {
+async fn failures_and_skipped_ticks_are_counted() {
     let numbers = Numbers::start();
     let crew = Crew::new();
     let job = |_, _| async { Err("it never works".to_owned()) };

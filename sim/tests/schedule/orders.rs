@@ -81,7 +81,7 @@ async fn a_schedule_is_run_now_once_also_if_it_is_held_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wanted_is_learned_by_a_look_where_no_hint_tells() {
+async fn orders_are_found_by_polling_where_hints_are_missing() {
     let crew = Crew::deaf();
     let member = crew.with("a", "@hourly", |schedule| schedule).await;
     pass(MINUTE).await;
@@ -142,7 +142,7 @@ async fn the_configuration_says_how_much_history_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_kept_for_longer_is_purged_in_one_go() {
+async fn ledger_entries_beyond_a_shorter_history_are_purged_in_one_go() {
     let crew = Crew::new();
     let member = crew.with("a", "* * * * * *", |schedule| schedule.keep_history(HOUR, 20)).await;
     pass(2_500 * SECOND).await;
@@ -159,7 +159,7 @@ async fn what_was_kept_for_longer_is_purged_in_one_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_knows_a_schedule_that_nobody_has() {
+async fn a_schedule_that_nobody_has_is_unknown_and_can_be_paused_before_it_exists() {
     let crew = Crew::new();
     let schedules = crew.member("op").await.elect.schedules();
     assert_eq!(schedules.status("report").await.unwrap(), None);
@@ -175,7 +175,7 @@ async fn nobody_knows_a_schedule_that_nobody_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_due_before_a_pause_waits_for_its_end() {
+async fn a_tick_that_was_due_before_a_pause_waits_for_its_end() {
     let crew = Crew::new();
     let member = crew.with("a", "@hourly", |schedule| schedule).await;
     pass(30 * MINUTE).await;

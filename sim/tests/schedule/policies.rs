@@ -255,7 +255,7 @@ async fn the_policies_stand_in_the_store_in_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_schedule_does_unless_told_otherwise_is_said_without_two_numbers_of_one_thing() {
+async fn default_policies_are_described_with_one_number_for_each_thing() {
     let crew = Crew::short();
     let member = crew.with("a", "@daily", |schedule| schedule).await;
     assert_eq!(
@@ -265,7 +265,7 @@ async fn what_a_schedule_does_unless_told_otherwise_is_said_without_two_numbers_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_missed_before_a_run_began_is_late_and_not_overlapped() {
+async fn ticks_missed_before_a_run_began_are_late_and_not_overlapped() {
     let crew = Crew::short();
     let one = crew.with_job("a", "@hourly", |schedule| schedule, crew.job("a", 5 * MINUTE)).await;
     pass(HOUR + 10 * SECOND).await;
@@ -338,7 +338,7 @@ async fn a_run_makes_way_also_when_the_schedule_was_held_back_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_ordered_while_it_was_held_back_makes_way_too() {
+async fn a_run_ordered_during_a_pause_makes_way_for_the_next_tick() {
     let (crew, member) = with_a_run_that_makes_way().await;
     let schedule = member.schedule.as_ref().unwrap();
     schedule.pause(Why::new("a look").unwrap()).await.unwrap();
@@ -417,7 +417,7 @@ async fn a_try_that_a_pause_interrupts_is_made_when_the_schedule_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_failed_for_good_long_ago_is_not_tried_again_because_more_tries_are_allowed() {
+async fn a_tick_that_failed_before_the_window_is_not_tried_again_when_more_tries_are_allowed() {
     let crew = Crew::new();
     let window = Misfire::One { window: 10 * MINUTE };
     let tries = |tries| {
@@ -483,7 +483,7 @@ async fn a_pause_that_is_over_takes_no_try_from_a_run_that_makes_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_falls_due_in_the_rest_before_a_pause_overlaps() {
+async fn ticks_due_in_the_rest_before_a_pause_overlap() {
     let crew = Crew::new();
     let retries = Retries { tries: 2, first: 10 * MINUTE, longest: 10 * MINUTE };
     let member = crew.with_job("a", MINUTELY, |schedule| schedule.retries(retries), failing(1)).await;

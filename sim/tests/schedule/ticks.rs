@@ -14,7 +14,7 @@ use crate::captured::Log;
 use crate::schedule::crew::{Crew, DAY, HOUR, MINUTE, Member, NAME, SECOND, at, every_second, pass};
 
 #[tokio::test(start_paused = true)]
-async fn each_tick_is_run_once_and_in_time() {
+async fn ticks_are_run_once_and_in_time() {
     let crew = Crew::new();
     let mut members = Vec::new();
     for holder in ["a", "b", "c"] {
@@ -81,7 +81,7 @@ async fn a_weekly_job_runs_though_nobody_lives_for_a_week() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_expression_counts_from_when_it_is_stored() {
+async fn a_changed_expression_counts_from_when_it_is_stored() {
     let crew = Crew::new();
     let member = crew.with("a", "0 * * * *", |schedule| schedule).await;
     pass(90 * MINUTE).await;
@@ -137,7 +137,7 @@ async fn a_definition_that_arrives_late_is_put_right() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_done_once_is_done_once_whoever_asks_again() {
+async fn a_one_time_schedule_is_run_once_however_often_it_is_defined() {
     let crew = Crew::long();
     let member = crew.with("a", "@after 10m", |schedule| schedule).await;
     pass(HOUR).await;
@@ -204,7 +204,7 @@ async fn a_schedule_that_is_removed_goes_to_an_instance_that_has_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_a_schedule_is_refused_with_the_reason() {
+async fn invalid_schedules_are_refused_with_the_reason() {
     use tenure::schedule::{Misfire, OnCrash, Retries};
     let crew = Crew::new();
     let member = crew.member("a").await;
@@ -272,7 +272,7 @@ async fn a_schedule_that_is_removed_and_comes_again_at_once_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_part_an_instance_is_to_have_can_be_said_at_any_time() {
+async fn caps_and_drains_of_schedules_can_be_set_at_any_time() {
     let crew = Crew::new();
     let mut members = Vec::new();
     for holder in ["a", "b"] {

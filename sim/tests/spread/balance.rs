@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use tenure::{
-    elect::{drain, undrain},
-    model::{Key, Why},
+    Clock, SystemClock,
+    model::{Key, Request, Why},
     spread::TaskState,
-    store::{RevokeAnswer, Store},
+    store::{Revocation, RevokeAnswer, Store},
     testing::{Counts, Operation},
 };
 use tokio::time::Instant;
@@ -51,7 +51,7 @@ async fn many_that_join_together_make_one_plan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_leaves_is_replaced_within_a_second_and_moves_only_what_it_had() {
+async fn a_member_that_leaves_is_replaced_within_a_second_and_only_its_tasks_move() {
     let team = Team::new(100);
     let mut players = team.of(10).await;
     tokio::time::sleep(SECOND * 10).await;
@@ -66,7 +66,7 @@ async fn one_that_leaves_is_replaced_within_a_second_and_moves_only_what_it_had(
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_crashes_is_replaced_a_second_after_its_ttl() {
+async fn a_member_that_crashes_is_replaced_a_second_after_its_ttl() {
     let team = Team::new(100);
     let mut players = team.of(10).await;
     tokio::time::sleep(SECOND * 10).await;
@@ -83,7 +83,7 @@ async fn one_that_crashes_is_replaced_a_second_after_its_ttl() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_watch_each_other_and_die_together_are_found() {
+async fn members_that_watch_each_other_and_die_together_are_detected() {
     let team = Team::new(60);
     let mut players = team.of(12).await;
     tokio::time::sleep(SECOND * 20).await;
@@ -152,7 +152,7 @@ async fn weights_share_out_in_proportion_and_may_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_drains_gives_all_away_and_gets_its_part_back_later() {
+async fn a_draining_member_gives_all_tasks_away_and_gets_its_share_back_later() {
     let team = Team::new(30);
     let players = team.of(3).await;
     tokio::time::sleep(SECOND * 5).await;
@@ -173,7 +173,7 @@ async fn one_that_drains_gives_all_away_and_gets_its_part_back_later() {
 
 /// A drain by an operator takes effect everywhere, as does its end; a drain by the program holds beside it.
 #[tokio::test(start_paused = true)]
-async fn one_that_an_operator_drains_gives_all_away_until_that_is_taken_back() {
+async fn a_member_drained_by_an_operator_has_no_tasks_until_it_is_undrained() {
     let team = Team::new(30);
     let players = team.of(3).await;
     tokio::time::sleep(SECOND * 5).await;
@@ -183,11 +183,13 @@ async fn one_that_an_operator_drains_gives_all_away_until_that_is_taken_back() {
         let session = first.elect.health().session.unwrap();
         let record = store.observe(vec![session], SECOND).await.unwrap()[0].record().unwrap().clone();
         let (by, why) = ("ops".parse().unwrap(), Why::new("the node is repaired").unwrap());
-        let asked = if drained {
-            drain(&*store, &record, by, why, SECOND).await
+        let now = SystemClock::new().wall();
+        let request = if drained {
+            Request::drain(&record, by, why, now)
         } else {
-            undrain(&*store, &record, by, why, SECOND).await
+            Request::undrain(&record, by, why, now)
         };
+        let asked = store.revoke(Revocation::Ask { session, request }, SECOND).await;
         assert_eq!(asked.unwrap(), RevokeAnswer::Asked);
     };
     for _ in 0..2 {
@@ -216,7 +218,7 @@ async fn one_that_an_operator_drains_gives_all_away_until_that_is_taken_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_paused_keeps_what_it_has() {
+async fn a_paused_member_keeps_its_tasks() {
     let team = Team::new(30);
     let mut players = team.of(2).await;
     tokio::time::sleep(SECOND * 5).await;
@@ -259,7 +261,7 @@ async fn in_quiet_instances_beat_and_write_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_changes_while_nobody_comes_or_goes() {
+async fn tasks_do_not_move_while_no_member_joins_or_leaves() {
     let team = Team::new(100);
     let players = team.of(7).await;
     tokio::time::sleep(SECOND * 5).await;
@@ -271,7 +273,7 @@ async fn nothing_changes_while_nobody_comes_or_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_all_get_more_room_at_once_each_task_that_waited_is_begun_once() {
+async fn tasks_that_waited_are_begun_once_when_all_caps_rise_together() {
     let team = Team::new(100);
     let players = team.of(5).await;
     for player in &players {

@@ -116,7 +116,7 @@ async fn a_pod_that_crashes_in_the_middle_of_a_deploy_overloads_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_old_pod_goes_first_a_deploy_overloads_no_pod_either() {
+async fn a_rolling_deploy_that_stops_old_pods_first_overloads_no_pod() {
     let mut all = Vec::new();
     for tasks in cases(&[101, 110], 1).iter().copied() {
         all.push((tasks, rolled_out(tasks, SECOND * 60, Exchange::OldFirst).await));

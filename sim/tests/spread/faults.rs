@@ -37,7 +37,7 @@ enum Dies {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_dies_at_whichever_step_of_a_hand_over_no_task_waits_longer_than_a_ttl_and_two_seconds() {
+async fn tasks_wait_at_most_a_ttl_and_two_seconds_whichever_member_dies_in_a_hand_over() {
     for dies in [Dies::Holder, Dies::Successor, Dies::Both] {
         // The plan is made after 200 ms; everything happens around then.
         let every = if tenure_sim::is_whole() { 1 } else { 4 };
@@ -74,7 +74,7 @@ async fn whoever_dies_at_whichever_step_of_a_hand_over_no_task_waits_longer_than
 
 /// Joins, and is gone before it can do anything: as a pod does that crashes in a loop.
 #[tokio::test(start_paused = true)]
-async fn one_that_came_only_to_die_stops_no_task() {
+async fn a_member_that_dies_as_it_joins_stops_no_task() {
     let team = Team::new(40);
     let mut players = team.of(4).await;
     tokio::time::sleep(SECOND * 5).await;
@@ -92,7 +92,7 @@ async fn one_that_came_only_to_die_stops_no_task() {
 
 /// Their records say that they take no part, and what they hold is theirs until they are dead.
 #[tokio::test(start_paused = true)]
-async fn what_is_held_by_those_who_were_about_to_stop_and_died_is_found() {
+async fn tasks_of_members_that_die_while_they_stop_are_run_again() {
     let team = Team::new(10);
     let slow = |registry: &Arc<crate::spread::team::Registry>| {
         let registry = registry.clone();
@@ -239,7 +239,7 @@ async fn on_a_store_that_fails_again_and_again_nothing_runs_twice_and_all_runs_i
 
 /// Locks of a session that is deleted by hand are named by no instance, and free after the ttl that they carry.
 #[tokio::test(start_paused = true)]
-async fn what_was_held_by_a_session_that_is_deleted_is_found() {
+async fn tasks_of_a_deleted_session_are_run_again() {
     for others in [0, 2] {
         let team = Team::new(6);
         let players = team.of(1 + others).await;
@@ -255,7 +255,7 @@ async fn what_was_held_by_a_session_that_is_deleted_is_found() {
 /// The instance that joins has seen the holder die; then the record of the death is deleted, so that the store says
 /// nothing of it.
 #[tokio::test(start_paused = true)]
-async fn what_was_held_by_one_whose_death_is_known_here_and_deleted_in_the_store_is_found() {
+async fn tasks_of_a_dead_member_are_run_again_though_the_record_of_its_death_is_deleted() {
     let team = Team::new(6);
     let first = team.join("first").await;
     all_run(&team, SECOND * 2).await;

@@ -79,7 +79,7 @@ async fn a_store_that_is_away_again_and_again_makes_nothing_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_two_that_is_cut_off_again_and_again_makes_nothing_pause() {
+async fn a_member_that_is_cut_off_again_and_again_makes_no_task_pause() {
     let team = Team::new(20);
     let (_players, ways) = with_ways(&team, 2).await;
     for time in 0..20 {
@@ -147,7 +147,7 @@ async fn join(team: &Team, holder: &str, machine: &Machine) -> Player {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_on_one_machine_runs_on_the_others_and_it_is_as_they_are_once_it_is_mended() {
+async fn tasks_that_fail_on_one_machine_run_on_the_others_until_it_is_mended() {
     for joins_later in [false, true] {
         let team = Team::new(30);
         let (well, bad) = (Machine::default(), Machine::default());

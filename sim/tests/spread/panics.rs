@@ -78,7 +78,7 @@ async fn a_closure_that_panics_for_ever_is_asked_each_minute_and_no_trouble_when
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_one_spread_is_told_its_tasks_hides_nothing_of_another() {
+async fn a_spread_whose_source_works_hides_no_trouble_of_another() {
     let team = Team::new(0);
     let (elect, _, _) = team.elect("a").await;
     let (ask, _) = asked(|_| panics());
@@ -151,7 +151,7 @@ impl Clone for Meta {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_known_of_a_task_and_panics_when_it_is_cloned_is_a_failure_of_that_task() {
+async fn a_panic_while_the_data_of_a_task_is_cloned_is_a_failure_of_that_task() {
     let team = Team::new(0);
     let (elect, _, _) = team.elect("a").await;
     let panics = Arc::new(Mutex::new(2));

@@ -31,7 +31,7 @@ async fn a_rolling_restart_with_grace_moves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_reserved_for_one_that_does_not_come_back_goes_to_the_others() {
+async fn tasks_reserved_for_a_member_that_does_not_come_back_go_to_the_others() {
     let team = Team::new(30);
     let mut players = team.of(3).await;
     tokio::time::sleep(SECOND * 5).await;
@@ -65,7 +65,7 @@ async fn a_rolling_restart_without_grace_moves_each_task_twice_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_killed_on_its_way_down_reserves_nothing() {
+async fn a_member_that_is_killed_while_it_closes_reserves_no_tasks() {
     let team = Team::new(10);
     let other = team.join("other").await;
     let (elect, gate, _) = team.elect("restarts").await;
@@ -97,7 +97,7 @@ async fn one_that_is_killed_on_its_way_down_reserves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_comes_back_with_a_smaller_cap_takes_no_more() {
+async fn a_member_that_comes_back_with_a_smaller_cap_takes_no_more_tasks_than_that() {
     let team = Team::new(20);
     let mut players = team.of(2).await;
     tokio::time::sleep(SECOND * 5).await;
@@ -111,7 +111,7 @@ async fn one_that_comes_back_with_a_smaller_cap_takes_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_that_restart_together_find_what_they_had() {
+async fn members_that_restart_together_get_their_tasks_back() {
     let team = Team::new(40);
     let players = team.of(4).await;
     tokio::time::sleep(SECOND * 5).await;
@@ -126,7 +126,7 @@ async fn all_that_restart_together_find_what_they_had() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_takes_part_in_nothing_is_just_closed() {
+async fn an_instance_without_spreads_closes_for_a_restart_at_once() {
     let team = Team::new(1);
     let (elect, _, _) = team.elect("a").await;
     let closed = tokio::time::timeout(SECOND, elect.close_for_restart(SECOND * 60)).await.unwrap();

@@ -166,7 +166,7 @@ fn resting(spread: &Spread) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_everywhere_stands_in_nobodys_way() {
+async fn tasks_that_fail_everywhere_take_up_no_room() {
     for broken in cases(&[2, 0, 5], 1).iter().copied() {
         let ward = Ward::new(10, 3, move |_, key| number(key) >= 10 - broken);
         let a = ward.join("a").await;
@@ -201,7 +201,7 @@ async fn what_fails_everywhere_stands_in_nobodys_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_failed_long_ago_is_tried_again_before_who_fails_now() {
+async fn a_member_that_failed_long_ago_is_tried_before_one_that_fails_now() {
     let broken: Arc<Mutex<BTreeSet<String>>> = Arc::new(Mutex::new(["a".to_owned()].into()));
     let fails = broken.clone();
     let ward = Ward::new(1, 3, move |holder, _| fails.lock().unwrap().contains(holder));
@@ -228,7 +228,7 @@ async fn who_failed_long_ago_is_tried_again_before_who_fails_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_at_one_only_works_at_another_and_the_counts_differ_by_that() {
+async fn tasks_that_fail_at_one_member_work_at_another_and_the_counts_differ_by_them() {
     let ward = Ward::new(20, 3, |holder, key| holder == "pod-1" && number(key) < 2);
     let patients = ward.of(2).await;
     tokio::time::sleep(SECOND * 600).await;
@@ -314,7 +314,7 @@ async fn an_error_that_stays_the_same_has_one_try() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_mended_is_put_back_by_anybody() {
+async fn resting_tasks_can_be_put_back_by_any_member() {
     let (broken, fails) = while_broken();
     let ward = Ward::new(30, 3, fails);
     let patients = ward.of(3).await;
@@ -338,7 +338,7 @@ async fn what_was_mended_is_put_back_by_anybody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_done_is_not_put_back() {
+async fn tasks_that_are_done_are_not_put_back() {
     let team = Team::new(5);
     let (elect, _, _) = team.elect("a").await;
     let job = async |_: Task, _: Lease| Ok::<_, String>(());

@@ -46,7 +46,7 @@ async fn a_rest_that_is_none_is_refused_with_the_least_it_may_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_may_have_none_or_knows_none_gets_its_tasks_when_that_changes() {
+async fn a_member_without_room_or_without_tasks_gets_tasks_when_that_changes() {
     let elect = elect().await;
     let spread = elect.spread("topics").tasks(["a", "b"]).cap(0).run(job).unwrap();
     tokio::time::sleep(elect.config().ttl()).await;

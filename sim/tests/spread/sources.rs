@@ -145,7 +145,7 @@ async fn tasks_that_are_told_to_everybody_are_shared_out() {
 
 /// A deploy: the new version knows ten tasks more.
 #[tokio::test(start_paused = true)]
-async fn while_versions_differ_no_task_is_stopped_or_given_to_one_that_does_not_know_it() {
+async fn tasks_are_not_stopped_or_given_to_members_that_do_not_know_them_during_a_deploy() {
     let old = Team::new(40);
     let mut olds = old.of(4).await;
     tokio::time::sleep(SECOND * 5).await;
@@ -167,7 +167,7 @@ async fn while_versions_differ_no_task_is_stopped_or_given_to_one_that_does_not_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_is_refused_with_the_value_and_the_rule() {
+async fn a_spread_that_cannot_be_joined_is_refused_with_the_reason() {
     let team = Team::new(1);
     let player = team.join("a").await;
     let twice = player.elect.spread(SPREAD).tasks(["x"]).run(team.job("a"));

@@ -69,7 +69,7 @@ async fn a_job_that_returns_is_run_again_after_a_rest_under_the_same_term() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_done_for_good_is_never_run_again_by_anybody() {
+async fn tasks_done_for_good_are_never_run_again() {
     let team = Team::new(5);
     let runs = Arc::new(AtomicUsize::new(0));
     for holder in ["a", "b"] {

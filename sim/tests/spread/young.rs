@@ -65,7 +65,7 @@ async fn crashes(lives: u64, back_after: u64, times: usize) -> (Ran, Ran) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_crashes_in_a_loop_takes_ever_fewer_tasks_with_it() {
+async fn a_member_that_crashes_in_a_loop_takes_ever_fewer_tasks_with_it() {
     let mut ran = Vec::new();
     for lives in [1, 5, 20] {
         let (first, rest) = crashes(lives, 20, 20).await;
@@ -97,7 +97,7 @@ async fn takes_part(player: &Player) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_whose_last_processes_died_pauses_ever_longer_before_it_takes_part() {
+async fn a_member_whose_last_processes_died_pauses_ever_longer_before_it_takes_part() {
     let (log, _guard) = Log::start();
     let team = Team::new(20);
     let _others = others(&team).await;
@@ -125,7 +125,7 @@ async fn one_whose_last_processes_died_pauses_ever_longer_before_it_takes_part()
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_whose_predecessors_are_not_known_to_be_dead_yet_is_held_back_too() {
+async fn a_member_is_held_back_also_before_its_predecessors_are_known_to_be_dead() {
     let team = Team::new(20);
     let _others = others(&team).await;
     for _ in 0..3 {
@@ -138,7 +138,7 @@ async fn one_whose_predecessors_are_not_known_to_be_dead_yet_is_held_back_too() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_all_die_as_often_nobody_is_held_back() {
+async fn members_that_all_die_equally_often_are_not_held_back() {
     let team = Team::new(20);
     for _ in 0..5 {
         for name in ["a", "b", "c"] {
@@ -163,7 +163,7 @@ async fn died(team: &Team, name: &str, times: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_was_closed_or_is_alone_or_has_a_living_namesake_is_not_held_back() {
+async fn a_member_that_was_closed_is_alone_or_has_a_living_namesake_is_not_held_back() {
     let team = Team::new(20);
     // Alone.
     died(&team, "pod-bad", 4).await;
@@ -182,7 +182,7 @@ async fn one_that_was_closed_or_is_alone_or_has_a_living_namesake_is_not_held_ba
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_held_back_takes_part_when_the_others_are_gone() {
+async fn a_held_back_member_takes_part_when_the_others_are_gone() {
     let team = Team::new(20);
     let other = team.join("other").await;
     died(&team, "pod-bad", 5).await;

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_as_what_it_was() {
+    fn a_timing_is_read_as_it_was_written_and_other_text_is_refused() {
         let hour = Duration::from_secs(3600);
         for (expression, zone, dst, spread) in [
             ("0 * * * *", None, Dst::Vixie, Duration::ZERO),

@@ -2,9 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::row;
 use crate::backoff::fraction;
-use crate::model::{Death, Ended, Holder, Past, SessionId, SessionRecord, StoreTime, Why};
+use crate::model::{Death, DeathRow, Ended, Holder, Past, SessionId, SessionRecord, StoreTime};
 
 /// Pauses after so many deaths in a row, in seconds; after more, as after the last one.
 const PAUSES: [u64; 9] = [0, 0, 0, 10, 30, 60, 180, 300, 600];
@@ -15,33 +14,7 @@ const AGAIN: u32 = 2;
 /// A death is of no interest to anybody after so long.
 const REMEMBERED: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// The note of a task that pauses.
-const ITS_LAST: &str = "its last ";
-const DIED: &str = " holders died while they had it, since ";
-
-/// Deaths of a task's holders in a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DeathRow {
-    pub(crate) deaths: u32,
-    /// End of the first of them, by the store's clock.
-    pub(crate) since: StoreTime,
-    /// For so long it has run since the last of them.
-    ran: Duration,
-}
-
 impl DeathRow {
-    /// Returns what was seen.
-    pub(crate) fn seen(self) -> String {
-        format!("{ITS_LAST}{}{DIED}{}", self.deaths, self.since)
-    }
-
-    /// Reads the note of a task that paused.
-    pub(crate) fn read(note: &Why) -> Option<Self> {
-        let (deaths, since) = note.as_str().strip_prefix(ITS_LAST)?.split_once(DIED)?;
-        let read = Self { deaths: deaths.parse().ok()?, since: row::instant(since)?, ran: Duration::ZERO };
-        (read.seen() == note.as_str()).then_some(read)
-    }
-
     /// Returns when it is over, for a holder that has had the task since then.
     pub(crate) fn lasts_until(self, taken: StoreTime) -> StoreTime {
         taken.plus(WELL.saturating_sub(self.ran))
@@ -215,7 +188,7 @@ impl Deaths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{About, Beat, Nonce, Term};
+    use crate::model::{About, Beat, Nonce, Term, Why};
 
     const SECOND: Duration = Duration::from_secs(1);
     const TTL: Duration = Duration::from_secs(30);

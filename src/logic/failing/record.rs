@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{DeathRow, Row, name, row};
-use crate::model::{Ended, LockRecord, PAST_HOLDERS, Past, StoreTime};
+use crate::model::{
+    DeathRow, Ended, FailureRow, LockRecord, PAST_HOLDERS, Past, StoreTime, is_revoked, name,
+};
 
 /// For so long a member that gave a task up gets it only if no other has room.
 const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
@@ -41,7 +42,7 @@ pub(crate) struct Resting {
 impl Resting {
     /// Returns why a task rests, if its last holder has left it so.
     pub(crate) fn of(past: &[Past]) -> Option<Self> {
-        if let Some(Row { since, tries, by, error }) = Row::latest(past) {
+        if let Some(FailureRow { since, tries, by, error }) = FailureRow::latest(past) {
             return Some(Self { since, tries, by, error });
         }
         let row = DeathRow::latest(past)?;
@@ -101,12 +102,12 @@ fn says_of_deaths(one: &Past) -> bool {
     one.how == Ended::Died || one.note.as_ref().is_some_and(|note| DeathRow::read(note).is_some())
 }
 
-fn read(one: &Past) -> Option<Row> {
-    one.note.as_ref().and_then(Row::read)
+fn read(one: &Past) -> Option<FailureRow> {
+    one.note.as_ref().and_then(FailureRow::read)
 }
 
 fn was_taken(one: &Past) -> bool {
-    one.how == Ended::Forced || one.note.as_ref().is_some_and(row::is_revoked)
+    one.how == Ended::Forced || one.note.as_ref().is_some_and(is_revoked)
 }
 
 fn ran_well(one: &Past) -> bool {
@@ -173,7 +174,7 @@ mod tests {
     }
 
     fn gave_up(by: &str, to: i64) -> Past {
-        past(by, to - 20, to, Some(Row::begun(at(0), &holder(by), "no".to_owned()).note()))
+        past(by, to - 20, to, Some(FailureRow::begun(at(0), &holder(by), "no".to_owned()).note()))
     }
 
     /// Of these holders, the latest first.
@@ -204,7 +205,7 @@ mod tests {
     #[test]
     fn members_of_the_row_are_avoided_also_if_the_record_has_forgotten_their_holdings() {
         let row = ["a", "b", "c"].map(holder);
-        let row = row[1..].iter().fold(Row::begun(at(0), &row[0], "no".to_owned()), |row, by| {
+        let row = row[1..].iter().fold(FailureRow::begun(at(0), &row[0], "no".to_owned()), |row, by| {
             row.followed_by(by, "no".to_owned())
         });
         let last = past("c", 100, 120, Some(row.note()));
@@ -215,7 +216,8 @@ mod tests {
     #[test]
     fn a_member_from_which_an_operator_took_it_is_avoided_for_ten_minutes() {
         let taken = Past { how: Ended::Forced, ..past("a", 0, 10, None) };
-        let asked = past("a", 0, 10, Some(row::revoked(&holder("admin"), &Why::new("hot").unwrap())));
+        let asked =
+            past("a", 0, 10, Some(crate::model::revoked(&holder("admin"), &Why::new("hot").unwrap())));
         for past in [taken, asked] {
             assert_eq!(names(std::slice::from_ref(&past), 609), ["a"]);
             assert_eq!(names(&[past], 610), [""; 0]);

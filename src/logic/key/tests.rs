@@ -612,7 +612,7 @@ fn a_successor_polls_and_leaves_the_line_unread() {
 }
 
 #[test]
-fn whose_place_was_undone_takes_it_again() {
+fn a_waiter_whose_place_was_undone_takes_it_again() {
     for mode in [WaitMode::SUCCESSOR, WaitMode::WAITS] {
         let mut world = one_waits(mode);
         world.sent(1);
@@ -652,7 +652,7 @@ fn the_line_is_read_for_each_holder_once() {
 
 /// Sessions before it in line may be dead, and more than are read.
 #[test]
-fn whoever_is_far_back_in_line_tries_in_the_end() {
+fn a_waiter_far_back_in_the_queue_takes_the_lock_in_the_end() {
     let mut world = one_waits(WaitMode::SUCCESSOR);
     let (session, first) = (world.open(), world.instances[0].running.unwrap());
     let by = |ticket| World::candidate(session, Ticket::new(ticket));

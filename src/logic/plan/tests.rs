@@ -80,7 +80,7 @@ fn a_newcomer_gets_its_part_also_when_the_others_have_theirs_exactly() {
 }
 
 #[test]
-fn one_that_leaves_moves_what_it_had_and_nothing_else() {
+fn a_leaving_member_moves_only_its_own_tasks() {
     let (tasks, members) = balanced(100, 10);
     let plan = plan(&tasks, &members[1..]);
     assert_eq!(plan.moves.len(), 10);
@@ -88,7 +88,7 @@ fn one_that_leaves_moves_what_it_had_and_nothing_else() {
 }
 
 #[test]
-fn one_that_drains_gives_all_it_has_and_gets_nothing() {
+fn a_draining_member_gives_all_its_tasks_and_gets_none() {
     let (tasks, mut members) = balanced(100, 10);
     members[3].draining = true;
     let plan = plan(&tasks, &members);
@@ -133,7 +133,7 @@ fn weights_are_shares_and_what_a_cap_cuts_off_goes_to_the_others() {
 }
 
 #[test]
-fn what_came_a_moment_ago_is_not_moved_on() {
+fn unsettled_tasks_are_not_moved_on() {
     let (mut tasks, mut members) = balanced(10, 1);
     members.push(member(1));
     for task in &mut tasks[2..] {
@@ -160,7 +160,7 @@ fn moves_that_were_made_change_nothing_of_those_that_are_left() {
 }
 
 #[test]
-fn what_came_last_is_given_first() {
+fn tasks_that_came_last_are_given_first() {
     let (mut tasks, mut members) = balanced(10, 1);
     members.push(member(1));
     for (task, since) in tasks.iter_mut().zip([5, 1, 9, 2, 8, 3, 7, 4, 6, 0]) {
@@ -172,7 +172,7 @@ fn what_came_last_is_given_first() {
 }
 
 #[test]
-fn what_a_member_has_besides_counts_as_if_it_were_of_these() {
+fn other_load_of_a_member_counts_as_tasks_of_this_plan() {
     let tasks: Vec<_> = (0..12).map(|id| task(id, None)).collect();
     let mut members: Vec<_> = (0..3).map(member).collect();
     let counts = |members: &[PlanMember<u32>]| {
@@ -192,7 +192,7 @@ fn what_a_member_has_besides_counts_as_if_it_were_of_these() {
 }
 
 #[test]
-fn nothing_is_exchanged_with_one_that_plans_otherwise_and_it_gets_its_part_of_what_nobody_has() {
+fn a_member_of_another_plan_exchanges_no_tasks_and_gets_its_part_of_the_free_ones() {
     let (mut tasks, mut members) = balanced(30, 2);
     members.push(PlanMember { apart: true, ..member(2) });
     let first = plan(&tasks, &members);

@@ -214,7 +214,7 @@ fn attempts_take_less_than_half_of_what_is_left() {
 }
 
 #[test]
-fn what_ends_a_session() {
+fn a_session_ends_when_its_record_is_dead_gone_or_beaten_by_another_instance() {
     let death = crate::model::Death {
         at: StoreTime::from_millis(0),
         by: "other".parse().unwrap(),
@@ -430,7 +430,7 @@ fn attempts_are_forgotten_when_there_are_too_many() {
 }
 
 #[test]
-fn what_operators_ask_for_is_passed_on() {
+fn requests_of_operators_are_passed_on() {
     let request = Request {
         lock: crate::model::LockId {
             namespace: about().namespace,
@@ -616,7 +616,7 @@ fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
 }
 
 #[test]
-fn nobody_is_declared_dead_who_still_believes_to_live() {
+fn a_session_that_believes_it_lives_is_never_declared_dead() {
     for seed in 0..3000 {
         assert_eq!(overlap(seed, Flaws::default()), None, "seed {seed}");
     }

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_for_longer_than_the_patience_and_not_in_the_ledger_is_overdue() {
+    fn a_tick_due_longer_than_the_patience_and_not_in_the_ledger_is_overdue() {
         let hourly = record("0 * * * * in UTC");
         let look = |runs: &[RunRecord], minutes| unowned(&hourly, runs, true, at(minutes), MINUTE);
         assert_eq!(look(&[], 59), Unowned::Well);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_back_or_unknown_is_not_overdue() {
+    fn ticks_in_a_pause_below_the_mark_or_of_unknown_timing_are_not_overdue() {
         let mut hourly = record("0 * * * * in UTC");
         let pause =
             |until| Pause { since: at(10), until, by: Holder::new("op").unwrap(), why: Why::shortened("") };
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_had_one_tick_is_through_when_that_is_dealt_with() {
+    fn a_schedule_of_one_tick_is_through_once_that_tick_has_run() {
         let once = record("@at 2026-01-01T01:00:00Z");
         assert_eq!(unowned(&once, &[], true, at(300), MINUTE), Unowned::Overdue(at(60)));
         let ran = unowned(&once, &[run(Entry::Tick, 60)], true, at(300), MINUTE);

@@ -66,7 +66,7 @@ fn first(instant: StoreTime) -> TickStep {
 }
 
 #[test]
-fn what_is_dealt_with_is_not_dealt_with_again() {
+fn ticks_in_the_ledger_are_not_run_again() {
     let runs = [
         run(Entry::Order, at(500), 1, Some(Outcome::Succeeded)),
         run(Entry::Skipped, at(180), 1, Some(Outcome::Skipped)),
@@ -79,7 +79,7 @@ fn what_is_dealt_with_is_not_dealt_with_again() {
 }
 
 #[test]
-fn nothing_is_run_that_was_purged_or_before_it_was_defined() {
+fn ticks_that_were_purged_or_precede_the_definition_are_not_run() {
     let mut marked = ScheduleRecord { mark: Some(at(600)), ..record() };
     let all = Policies { misfire: Misfire::All { window: HOUR, at_most: 100 }, ..Policies::default() };
     let mut ticks = Ticks::load(calendar("* * * * *"), all, &marked, &[], at(700));
@@ -92,7 +92,7 @@ fn nothing_is_run_that_was_purged_or_before_it_was_defined() {
 }
 
 #[test]
-fn what_stands_below_the_mark_is_not_begun_again() {
+fn a_run_at_or_below_the_mark_is_abandoned_and_not_begun_again() {
     let load = |mark| {
         let runs =
             [run(Entry::Tick, at(120), 1, None), run(Entry::Tick, at(60), 1, Some(Outcome::Succeeded))];
@@ -106,7 +106,7 @@ fn what_stands_below_the_mark_is_not_begun_again() {
 }
 
 #[test]
-fn what_the_owner_purges_by_a_clock_that_is_ahead_is_not_run_again() {
+fn ticks_purged_by_a_clock_that_is_ahead_are_not_run() {
     let mut ticks = by_the_minute(Policies::default(), &[], at(10));
     assert_eq!(ticks.next(at(60)), first(at(60)));
     ticks.purged(Some(at(200)));
@@ -163,7 +163,7 @@ fn an_order_that_was_run_is_not_wanted_any_more() {
 }
 
 #[test]
-fn what_the_record_says_is_read_again_when_it_says_something_else() {
+fn a_changed_definition_in_the_record_is_read_again() {
     let mut ticks = by_the_minute(Policies::default(), &[], at(10));
     let mut other = record();
     other.definition.as_mut().unwrap().term = Term::new(2);
@@ -179,7 +179,7 @@ fn what_the_record_says_is_read_again_when_it_says_something_else() {
 }
 
 #[test]
-fn one_that_cannot_be_settled_is_settled_first() {
+fn an_unsettled_run_is_tried_again_or_abandoned_as_the_policies_say() {
     let lost = |attempt| [run(Entry::Tick, at(60), attempt, None)];
     let again = |attempt, number| {
         let instead_of = Some((Term::new(5), attempt));
@@ -269,7 +269,7 @@ proptest! {
     #![proptest_config(crate::tests::seeded::config())]
 
     #[test]
-    fn whatever_the_policies_and_whoever_looks_when_no_tick_is_run_twice_or_too_late(
+    fn a_tick_is_never_run_twice_or_too_late_under_any_policies(
         policies in any_policies(),
         looks in proptest::collection::vec((0_i64..400, 0_i64..4), 1..12),
     ) {
@@ -305,7 +305,7 @@ fn a_tick_that_is_late_by_less_than_its_tolerance_is_on_time() {
 }
 
 #[test]
-fn what_is_ahead_of_the_clock_does_not_hide_what_is_to_be_begun_again() {
+fn a_run_ahead_of_the_clock_does_not_hide_a_run_to_be_begun_again() {
     let month = 30 * 24 * 3600;
     let runs = |outcome| {
         [
@@ -355,7 +355,7 @@ fn a_tick_that_is_to_be_tried_again_has_not_failed_yet() {
 }
 
 #[test]
-fn what_falls_due_in_a_run_overlaps_also_after_a_pause_within_it() {
+fn ticks_due_within_a_run_overlap_also_after_a_pause_within_it() {
     let runs = [run(Entry::Tick, at(60), 1, Some(Outcome::Succeeded))];
     let mut ticks = by_the_minute(Policies::default(), &runs, at(100));
     assert_eq!(ticks.next(at(120)), first(at(120)));
@@ -369,7 +369,7 @@ fn what_falls_due_in_a_run_overlaps_also_after_a_pause_within_it() {
 }
 
 #[test]
-fn what_fell_due_between_two_runs_is_late() {
+fn ticks_due_between_two_runs_are_late() {
     let runs = [run(Entry::Tick, at(60), 1, Some(Outcome::Succeeded))];
     let mut ticks = by_the_minute(Policies::default(), &runs, at(100));
     assert_eq!(ticks.next(at(120)), first(at(120)));
@@ -422,7 +422,7 @@ fn held_back_in_a_run() -> Ticks {
 }
 
 #[test]
-fn what_overlapped_before_a_pause_is_told_before_it_ends() {
+fn overlapped_ticks_before_a_pause_are_recorded_before_it_ends() {
     let mut ticks = held_back_in_a_run();
     let (from, to) = (hour(2), hour(2));
     assert_eq!(ticks.next(at(210 * 60)), TickStep::Skip { from, to, count: 1, why: NotRun::Overlapped });
@@ -430,7 +430,7 @@ fn what_overlapped_before_a_pause_is_told_before_it_ends() {
 }
 
 #[test]
-fn what_overlapped_before_a_pause_is_not_run_after_what_was_ordered_within_it() {
+fn overlapped_ticks_before_a_pause_are_not_run_after_an_order_within_it() {
     let mut ticks = held_back_in_a_run();
     ticks.ended(hour(5), at(5 * 3600 + 600));
     ticks.hear(&held_back(150, Some(390)), at(390 * 60));
@@ -550,7 +550,7 @@ fn a_pause_that_began_by_a_clock_that_was_ahead_is_one_for_whoever_takes_over() 
 }
 
 #[test]
-fn what_waits_to_be_made_up_for_is_left_behind_with_the_rest() {
+fn missed_ticks_still_to_be_run_are_left_behind_by_another_timing() {
     let policies = Policies { misfire: Misfire::All { window: HOUR, at_most: 100 }, ..Policies::default() };
     let mut ticks = by_the_minute(policies, &[], at(300));
     assert_eq!(ticks.next(at(300)), first(at(60)));

@@ -10,10 +10,10 @@ use crate::{
     clock::Moment,
     logic::{
         digest::{self, agree},
-        failing::{self, DeathRow, Due, Failures, Fault, ROW_ENDS, Resting, is_ahead, name},
+        failing::{self, Due, Failures, Fault, ROW_ENDS, Resting, is_ahead},
         plan::GaveUp,
     },
-    model::{Holder, Key, SessionId, Share, StoreTime, Term},
+    model::{DeathRow, Holder, Key, SessionId, Share, StoreTime, Term, name},
     store::LockSeen,
 };
 

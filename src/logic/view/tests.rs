@@ -104,7 +104,7 @@ fn of_a_run(task: usize, kept: bool) -> LockSeen {
 }
 
 #[test]
-fn what_is_in_the_middle_of_a_run_is_counted_and_others_go_unless_its_owner_must_give_all() {
+fn a_task_in_a_run_counts_and_idle_tasks_go_instead_unless_its_owner_must_give() {
     let mut one = view(4);
     let store_now = Some(StoreTime::from_millis(60_000));
     // What came last goes first, if it may.
@@ -135,7 +135,7 @@ fn what_is_in_the_middle_of_a_run_is_counted_and_others_go_unless_its_owner_must
 }
 
 #[test]
-fn what_was_read_before_it_changed_here_does_not_count() {
+fn a_read_of_a_task_from_before_its_change_is_ignored() {
     let mut one = view(1);
     let absent = LockSeen::Absent;
     assert!(one.read(&key(0), &absent, at(1), at(2), None), "what is unknown is news");
@@ -200,7 +200,7 @@ fn the_ring_begins_after_oneself_and_has_all_who_may_hold_a_task() {
 }
 
 #[test]
-fn one_that_pauses_or_closes_for_a_restart_is_left_out_with_what_it_has() {
+fn a_member_that_pauses_or_restarts_is_left_out_with_its_tasks() {
     for share in [Share { paused: true, ..share() }, Share { reserved: SECOND, ..share() }] {
         let mut one = view(4);
         one.saw(id(2), &SessionSeen::Alive(record(2, 1, vec![share])), at(0), None);

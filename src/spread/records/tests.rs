@@ -54,7 +54,7 @@ fn past(holder: &str, note: Option<Why>) -> Past {
 }
 
 fn failing_note() -> Why {
-    let row = crate::logic::failing::Row::begun(at(0), &"pod-2".parse().unwrap(), "no route".to_owned());
+    let row = crate::model::FailureRow::begun(at(0), &"pod-2".parse().unwrap(), "no route".to_owned());
     row.followed_by(&"pod-1".parse().unwrap(), "no route".to_owned()).note()
 }
 
@@ -121,7 +121,7 @@ fn members_are_those_alive_with_a_share_and_have_what_they_hold() {
 }
 
 #[test]
-fn what_is_held_is_explained_by_its_holder() {
+fn a_held_task_is_explained_by_its_holder() {
     let one = session(1, "pod-1", |share| share.cap = 3);
     let locks = [held_by("a", &one)];
     let sessions = [one];
@@ -138,7 +138,7 @@ fn what_is_held_is_explained_by_its_holder() {
 }
 
 #[test]
-fn what_nobody_has_is_explained_by_those_who_might() {
+fn a_free_task_is_explained_by_the_members_that_might_take_it() {
     let (full, draining) =
         (session(1, "pod-1", |share| share.cap = 1), session(2, "pod-2", |share| share.draining = true));
     let (free, paused) = (session(3, "pod-3", |_| ()), session(4, "pod-4", |share| share.paused = true));
@@ -159,7 +159,7 @@ fn what_nobody_has_is_explained_by_those_who_might() {
 }
 
 #[test]
-fn what_rests_is_explained_by_its_failures() {
+fn a_resting_task_is_explained_by_its_failures() {
     let resting = LockRecord {
         closed: Some(Closed::for_length(at(10), TTL)),
         past: vec![past("pod-1", Some(failing_note()))],

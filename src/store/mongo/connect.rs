@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whatever_the_connection_string_says_is_overruled() {
+    async fn concerns_and_retries_of_the_connection_string_are_overruled() {
         let uri = "mongodb://localhost/app?w=1&journal=false&wtimeoutMS=5&readPreference=secondaryPreferred&\
                    maxStalenessSeconds=120&readConcernLevel=local&retryWrites=true&retryReads=true&maxPoolSize=7";
         let mut options = ClientOptions::parse(uri).await.unwrap();

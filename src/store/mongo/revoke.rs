@@ -96,7 +96,7 @@ mod tests {
     use crate::model::{Kind, LockId, Term, Why};
 
     #[test]
-    fn it_says_nothing_else_of_the_record_and_inserts_none() {
+    fn a_reopening_changes_no_other_field_and_inserts_no_record() {
         let lock =
             LockId { namespace: "shop".parse().unwrap(), kind: Kind::Lock, key: "$report".parse().unwrap() };
         let by = "$admin".parse().unwrap();

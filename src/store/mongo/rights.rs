@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lacking_is_told_once_for_all_collections_that_lack_the_same() {
+    fn lacking_rights_are_told_once_for_all_collections_that_lack_the_same() {
         let lacking = [
             ("listCollections", "shop"),
             ("insert", "shop.waiters"),

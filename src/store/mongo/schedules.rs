@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_after_a_schedule_is_past_its_ledger() {
+    fn a_page_after_a_schedule_begins_past_its_ledger() {
         let namespace = Namespace::new("shop").unwrap();
         let end = doc! { "ns": "shop", "schedule": Bson::MaxKey };
         let all = doc! { "_id": { "$gt": { "ns": "shop" }, "$lt": end.clone() } };

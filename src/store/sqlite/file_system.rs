@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_to_be_local_is_not() {
+    fn file_systems_not_known_to_be_local_are_not_local() {
         for (number, name) in
             [(0x6969, "nfs"), (0x6573_5546, "fuse or virtiofs"), (0x9fa0, "a file system of kind 0x9fa0")]
         {

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_written_is_read() {
+    fn shares_and_orders_are_read_as_they_were_written() {
         let mut share = Share::new("$spread 👑".parse().unwrap());
         share.digest = u64::MAX;
         share.buckets = Some(Buckets::new(std::array::from_fn(|part| u8::try_from(part / 4).unwrap())));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_a_problem() {
+    fn shares_and_requests_that_cannot_be_read_are_a_problem() {
         for text in ["", "{}", "[5]", r#"[{"spread": "a"}]"#] {
             read_shares(text).unwrap_err();
         }

@@ -418,7 +418,7 @@ mod tests {
 
     /// A decision has to be on the disk; a transaction of nothing but beats need not wait for that.
     #[tokio::test]
-    async fn what_decides_is_synced_and_a_beat_is_not() {
+    async fn a_decision_is_synced_and_a_beat_is_not() {
         let folder = std::env::temp_dir().join(format!("tenure-synced-{:016x}", getrandom::u64().unwrap()));
         std::fs::create_dir(&folder).unwrap();
         let store = SqliteStore::open(folder.join("tenure.db")).unwrap();

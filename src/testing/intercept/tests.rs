@@ -46,7 +46,7 @@ async fn opened() -> (MemoryStore, Arc<Intercepted<Faulty>>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_fault_applies_and_answers_as_it_says() {
+async fn faults_apply_and_answer_as_they_say() {
     // fault, is it applied, what the caller is told, when
     let table = [
         (Fault::Refused, false, Some(Applied::No), Duration::ZERO),
@@ -245,7 +245,7 @@ async fn wrappers_wrap_wrappers() {
 }
 
 #[tokio::test]
-async fn where_there_is_no_dedicated_store_there_is_none_around_it() {
+async fn a_store_around_one_without_a_dedicated_store_has_none_either() {
     let store = Counting::default().around(Arc::new(MemoryStore::default()));
     assert!(store.dedicated().await.unwrap().is_none());
 }

@@ -38,12 +38,12 @@ use support::mongod::{Deployment, Options, Shape};
 use tenure::{
     Elect, ElectConfig, Lease,
     model::Namespace,
-    picture::{Look, Pictures},
     store::{
         Store,
         mongo::{MongoOptions, MongoStore},
     },
 };
+use tenure_look::{LivePicture, Reader};
 use tenure_ui::{Access, Ui};
 use tower::ServiceExt;
 
@@ -92,8 +92,8 @@ impl Client {
     }
 
     fn page(&self, turn: Duration) -> Router {
-        let look = Look::new(self.store.clone(), large::namespace());
-        Ui::of(Pictures::new(look).with_turn(turn)).with_access(Access::open()).router()
+        let look = Reader::new(self.store.clone(), large::namespace());
+        Ui::of(LivePicture::new(look).with_turn(turn)).with_access(Access::open()).router()
     }
 }
 
@@ -161,8 +161,8 @@ async fn first_page(deployment: &Deployment) {
 async fn updates(deployment: &Deployment) {
     let options = MongoOptions::new().database(DATABASE);
     let store = MongoStore::connect(deployment.uri(), options).await.expect("the server is up");
-    let look = Look::new(store.into(), large::namespace());
-    let page = Ui::of(Pictures::new(look).with_turn(SECOND)).with_access(Access::open()).router();
+    let look = Reader::new(store.into(), large::namespace());
+    let page = Ui::of(LivePicture::new(look).with_turn(SECOND)).with_access(Access::open()).router();
     get(&page, "/").await;
     let events = Arc::new(AtomicU64::new(0));
     let open = follow(&page, "/", events.clone());

@@ -3,16 +3,14 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use maud::{Markup, html};
-use tenure::{
-    model::StoreTime,
-    picture::{Change, Sort, one_line},
-};
+use tenure::model::StoreTime;
+use tenure_look::{Change, Severity, one_line};
 
-const LANES: [(Sort, &str, &str); 4] = [
-    (Sort::Failure, "failures", "failure"),
-    (Sort::Loss, "losses", "loss"),
-    (Sort::Takeover, "takeovers", "takeover"),
-    (Sort::Move, "moves", "move"),
+const LANES: [(Severity, &str, &str); 4] = [
+    (Severity::Failure, "failures", "failure"),
+    (Severity::Loss, "losses", "loss"),
+    (Severity::Takeover, "takeovers", "takeover"),
+    (Severity::Move, "moves", "move"),
 ];
 const WIDTH: u64 = 3600;
 const LANE: u64 = 90;
@@ -30,7 +28,7 @@ struct Near<'a> {
 fn lanes(changes: &[Change], now: StoreTime) -> [BTreeMap<u64, Near<'_>>; LANES.len()] {
     let mut lanes = [const { BTreeMap::new() }; LANES.len()];
     for change in changes {
-        let sort = change.sort();
+        let sort = change.severity();
         let Some(lane) = LANES.iter().position(|(known, ..)| *known == sort) else { continue };
         let age = now.since(change.at).min(Duration::from_secs(WIDTH)).as_secs();
         let x = LEFT + WIDTH - age / STEP * STEP;
@@ -82,18 +80,18 @@ fn mark(class: &str, x: u64, y: u64, says: &str) -> Markup {
 }
 
 pub(crate) fn told(change: &Change) -> String {
-    let (word, rest) = change.told();
+    let (word, rest) = change.describe();
     one_line(&format!("{} {word} {rest}", change.at))
 }
 
 /// The word of a sort; nothing for what is in order.
-pub(crate) fn sort(sort: Sort) -> Option<&'static str> {
+pub(crate) fn sort(sort: Severity) -> Option<&'static str> {
     LANES.iter().find(|(known, ..)| *known == sort).map(|(_, _, word)| *word)
 }
 
 #[cfg(test)]
 mod tests {
-    use tenure::picture::What;
+    use tenure_look::ChangeKind;
 
     use super::*;
 
@@ -102,7 +100,7 @@ mod tests {
         let now = StoreTime::from_millis(1_767_225_600_000);
         let change = |seconds: u64| Change {
             at: now.minus(Duration::from_secs(seconds)),
-            what: What::NotRun {
+            what: ChangeKind::NotRun {
                 schedule: "nightly".parse().unwrap(),
                 from: now,
                 instant: now,

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 use maud::{Markup, html};
 use tenure::{
     model::{SessionId, StoreTime},
-    picture::{Life, Spread, SpreadMember, Task, one_line},
     spread::TaskState,
 };
+use tenure_look::{Liveness, SpreadMember, SpreadView, TaskView, one_line};
 
 const LEFT: usize = 170;
 const TOP: usize = 6;
@@ -25,7 +25,7 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    fn new(spread: &'a Spread) -> Self {
+    fn new(spread: &'a SpreadView) -> Self {
         let members: Vec<_> = spread.members.iter().collect();
         let of = members.iter().enumerate().map(|(row, one)| (one.member.session, row)).collect();
         Self { members, of }
@@ -36,13 +36,13 @@ impl<'a> Rows<'a> {
         self.members.len()
     }
 
-    fn of_task(&self, task: &Task) -> usize {
+    fn of_task(&self, task: &TaskView) -> usize {
         let row = task.state.holder().and_then(|(_, session)| self.of.get(&session));
         row.copied().unwrap_or(self.nobody())
     }
 
     /// The row where a task was until a moment ago.
-    fn before(&self, task: &Task, now: StoreTime) -> Option<usize> {
+    fn before(&self, task: &TaskView, now: StoreTime) -> Option<usize> {
         let last = task.last.as_ref().filter(|_| task.since.is_some_and(|since| now.since(since) < MOVED))?;
         let is_it = |one: &&SpreadMember| one.member.holder == last.holder;
         let row = self.members.iter().position(is_it).unwrap_or(self.nobody());
@@ -50,18 +50,18 @@ impl<'a> Rows<'a> {
     }
 }
 
-pub(crate) fn matrix(spread: &Spread, now: StoreTime) -> Markup {
+pub(crate) fn matrix(spread: &SpreadView, now: StoreTime) -> Markup {
     let rows = Rows::new(spread);
     let (width, height) =
         (LEFT + spread.tasks.len().max(20) * COLUMN + 6, TOP + (rows.nobody() + 1) * ROW + 6);
     let says =
-        format!("{} tasks on {} instances: the table below says the same", spread.tasks.len(), rows.nobody());
+        format!("{} tasks on {} instances: the table below lists the same", spread.tasks.len(), rows.nobody());
     html! {
         svg.matrix viewBox=(format!("0 0 {width} {height}")) width=(width) role="img" aria-label=(says) {
             @for (row, one) in rows.members.iter().enumerate() {
                 (row_of(row, width, one.member.holder.as_str(), one.life))
             }
-            (row_of(rows.nobody(), width, "nobody", Life::Alive))
+            (row_of(rows.nobody(), width, "no holder", Liveness::Alive))
             @for (column, task) in spread.tasks.iter().enumerate() {
                 @let (x, row) = (LEFT + column * COLUMN, rows.of_task(task));
                 @if let Some(before) = rows.before(task, now) {
@@ -77,7 +77,7 @@ fn middle(row: usize) -> usize {
     TOP + row * ROW + ROW / 2
 }
 
-fn row_of(row: usize, width: usize, holder: &str, life: Life) -> Markup {
+fn row_of(row: usize, width: usize, holder: &str, life: Liveness) -> Markup {
     let class = if row.is_multiple_of(2) { "row even" } else { "row" };
     let shown: String = one_line(holder).chars().take(LETTERS).collect();
     html! {
@@ -89,7 +89,7 @@ fn row_of(row: usize, width: usize, holder: &str, life: Life) -> Markup {
     }
 }
 
-fn mark(task: &Task, x: usize, y: usize) -> Markup {
+fn mark(task: &TaskView, x: usize, y: usize) -> Markup {
     let class = match &task.state {
         _ if task.looks_dead => "lost",
         TaskState::Running { .. } => "held",

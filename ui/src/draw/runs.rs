@@ -1,10 +1,8 @@
 //! The last runs of a schedule as a row of cells, the latest one on the right.
 
 use maud::{Markup, html};
-use tenure::{
-    model::{Entry, Outcome, RunRecord},
-    picture::{Schedule, ended, one_line, why_ended},
-};
+use tenure::model::{Entry, Outcome, RunRecord};
+use tenure_look::{ScheduleView, ended, one_line, why_ended};
 
 use crate::address::Base;
 
@@ -41,7 +39,7 @@ pub(crate) fn link_to_run(base: &Base, run: &RunRecord, after: Option<&str>) -> 
 }
 
 /// The cells.
-pub(crate) fn cells(base: &Base, schedule: &Schedule) -> Markup {
+pub(crate) fn cells(base: &Base, schedule: &ScheduleView) -> Markup {
     let runs = &schedule.ledger.runs;
     html! {
         @if runs.is_empty() { span.quiet { "no run yet" } } @else {

@@ -1,10 +1,8 @@
 //! Tables that several screens have.
 
 use maud::{Markup, html};
-use tenure::{
-    model::{Past, StoreTime, Waiter},
-    picture::{Group, Picture, Refused, Sort, length},
-};
+use tenure::model::{Past, StoreTime, Waiter};
+use tenure_look::{Group, Picture, Refused, Severity, length};
 
 use super::{
     hour::sort,
@@ -14,7 +12,7 @@ use super::{
 /// Draws the former holders of a key, the last one first.
 pub(crate) fn past(past: &[Past], now: StoreTime) -> Markup {
     html! {
-        @if past.is_empty() { p.quiet { "Nobody held it before, as far as its record remembers." } } @else {
+        @if past.is_empty() { p.quiet { "Its record has no earlier holder." } } @else {
             div.scroll {
                 table {
                     caption { "Its last holders; a record remembers five" }
@@ -41,10 +39,10 @@ pub(crate) fn past(past: &[Past], now: StoreTime) -> Markup {
 /// Draws the waiters for a key.
 pub(crate) fn waiters(waiters: &[Waiter], is_whole: bool, now: StoreTime) -> Markup {
     html! {
-        @if waiters.is_empty() { p.quiet { "Nobody waits for it." } } @else {
+        @if waiters.is_empty() { p.quiet { "No instance waits for it." } } @else {
             div.scroll {
                 table {
-                    caption { "Those who wait, longest first" }
+                    caption { "Waiters, longest first" }
                     thead { tr { th scope="col" { "Waiting" } th scope="col" { "Since" } th scope="col" { "Who" } th scope="col" { "Why" } } }
                     tbody {
                         @for one in waiters {
@@ -58,7 +56,7 @@ pub(crate) fn waiters(waiters: &[Waiter], is_whole: bool, now: StoreTime) -> Mar
                     }
                 }
             }
-            @if !is_whole { p.quiet { "Others wait behind these." } }
+            @if !is_whole { p.quiet { "More waiters follow." } }
         }
     }
 }
@@ -69,12 +67,12 @@ pub(crate) fn changes(groups: &[Group], now: StoreTime) -> Markup {
         @if groups.is_empty() { p.quiet { "Nothing of that kind is on record." } } @else {
             ol.changes {
                 @for group in groups {
-                    @let (word, rest) = group.told();
+                    @let (word, rest) = group.describe();
                     @let change = &group.change;
                     li {
                         (since(change.at, now)) " "
-                        @if let Some(sort) = sort(change.sort()) { span class=(format!("badge {sort}")) { (sort) } " " }
-                        @if change.sort() == Sort::Other { span.badge { (word) } " " } @else { (word) " " }
+                        @if let Some(sort) = sort(change.severity()) { span class=(format!("badge {sort}")) { (sort) } " " }
+                        @if change.severity() == Severity::Other { span.badge { (word) } " " } @else { (word) " " }
                         (name(rest.trim_end()))
                     }
                 }
@@ -88,12 +86,12 @@ pub(crate) fn gaps(picture: &Picture) -> Markup {
     let (read, cannot) = (picture.read(), picture.refused());
     let unread = picture.spread_names().difference(&read.spreads).count();
     html! {
-        @if let Some(why) = picture.deaf() { p.quiet { "No hints come, so what changes is seen a little later: " (name(why)) } }
+        @if let Some(why) = picture.deaf() { p.quiet { "No hints arrive, so changes appear a little later: " (name(why)) } }
         @if !cannot.is_empty() { (refused(&cannot)) }
-        @if !read.sessions { p.quiet { "Not all sessions were looked at yet." } }
-        @if !read.locks { p.quiet { "Of the locks, the latest grants and those that were looked at so far." } }
-        @if unread > 0 { p.quiet { "Of " (unread) " of the spreads, the tasks that were looked at so far." } }
-        @if !read.schedules { p.quiet { "Schedules that nobody has had for long are being looked for." } }
+        @if !read.sessions { p.quiet { "Not all sessions were read yet." } }
+        @if !read.locks { p.quiet { "Of the locks, only the latest grants and the locks read so far are shown." } }
+        @if unread > 0 { p.quiet { "Of " (unread) " of the spreads, only the tasks read so far are shown." } }
+        @if !read.schedules { p.quiet { "The search for schedules without an owner is not complete yet." } }
     }
 }
 

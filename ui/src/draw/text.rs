@@ -3,10 +3,8 @@
 use std::fmt::Write;
 
 use maud::{Markup, html};
-use tenure::{
-    model::{Kind, LockId, SessionId, StoreTime, Value},
-    picture::{Life, ago, one_line},
-};
+use tenure::model::{Kind, LockId, SessionId, StoreTime, Value};
+use tenure_look::{Liveness, ago, one_line};
 
 use crate::address::Base;
 
@@ -34,9 +32,9 @@ pub(crate) fn time_of_day(at: StoreTime) -> String {
 }
 
 /// Draws the state of a session, unless it is well.
-pub(crate) fn life(life: Life) -> Markup {
+pub(crate) fn life(life: Liveness) -> Markup {
     html! {
-        @if life != Life::Alive { " " span.badge.bad { (life.as_str()) } }
+        @if life != Liveness::Alive { " " span.badge.bad { (life.as_str()) } }
     }
 }
 

@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use maud::html;
 use serde::{Deserialize, Serialize};
-use tenure::{
-    model::StoreTime,
-    picture::{Group, Look, Picture, Sort},
-};
+use tenure::model::StoreTime;
+use tenure_look::{Group, Picture, Reader, Severity};
 
 use crate::{
     Shared,
@@ -39,10 +37,11 @@ impl answer::Screen for Screen {
     const PATH: &'static str = "/changes";
 
     async fn load(_: &Shared, query: &Query, picture: &Picture) -> Result<Arc<Self>, Problem> {
-        let wanted = picture.changes().iter().filter(|change| query.all || change.sort() != Sort::Other);
+        let wanted =
+            picture.changes().iter().filter(|change| query.all || change.severity() != Severity::Other);
         let groups = Group::all(wanted);
         let of = groups.len();
-        let items: Vec<_> = groups.into_iter().skip(query.from).take(Look::PAGE).collect();
+        let items: Vec<_> = groups.into_iter().skip(query.from).take(Reader::PAGE).collect();
         let next = Some(query.from + items.len()).filter(|next| *next < of);
         Ok(Arc::new(Self { items, from: query.from, next, all: query.all, now: picture.now() }))
     }
@@ -71,7 +70,7 @@ impl answer::Screen for Screen {
                 li { "Of each key, its last five holders. One that changed hands more often within the hour shows the last of them." }
                 li { "Of each instance, that it started and how it ended, as long as its record is kept. Beats and pauses of beats are not." }
                 li { "Of each schedule, the last twenty entries of its ledger, of each run its last attempt, and its last pause." }
-                li { "What operators asked for is told by what came of it." }
+                li { "Of each request of an operator, its outcome." }
             }
             (tables::gaps(&around.picture))
         };

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use maud::{Markup, html};
 use serde::Serialize;
-use tenure::picture::Picture;
+use tenure_look::Picture;
 
 use super::Nothing;
 use crate::{
@@ -27,7 +27,7 @@ impl answer::Screen for Screen {
 
     async fn load(shared: &Shared, _: &Nothing, _: &Picture) -> Result<Arc<Self>, Problem> {
         let Some(doctor) = &shared.ui.doctor else {
-            return Err(Problem::not_found("this page has no doctor: `tenure doctor` looks at the store"));
+            return Err(Problem::not_found("this page has no doctor: run `tenure doctor` to check the store"));
         };
         let find = async { Ok::<_, Problem>(Self { items: (doctor.0)().await }) };
         shared.findings.get("doctor".to_owned(), FRESH, find).await
@@ -45,7 +45,7 @@ impl answer::Screen for Screen {
 impl Screen {
     fn list(&self) -> Markup {
         html! {
-            p.quiet { "What " code { "tenure doctor --read-only" } " finds, looked at twice a minute at most." }
+            p.quiet { "What " code { "tenure doctor --read-only" } " finds, checked twice a minute at most." }
             ul.findings {
                 @for one in &self.items {
                     li {

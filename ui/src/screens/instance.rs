@@ -6,9 +6,9 @@ use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 use tenure::{
     model::{Kind, StoreTime},
-    picture::{Instance, Life, Look, Picture, length, terms},
     store::{Held, Page},
 };
+use tenure_look::{Instance, Liveness, Picture, Reader, length, terms};
 
 use super::{FRESH, cursor, instances};
 use crate::{
@@ -44,13 +44,13 @@ impl answer::Screen for Screen {
         let session = query.session.parse().map_err(Problem::bad)?;
         let Some(instance) = picture.instance(session) else {
             return Err(Problem::not_found(format!(
-                "no session {session} is known: its record may have been removed since, or was not looked at yet"
+                "the session {session} is not known: its record may have been removed since, or was not read yet"
             )));
         };
         let after = cursor(query.after.as_ref())?;
         let address = format!("instance {session} {:?} {:?}", query.after, instance.held);
-        let look = shared.ui.pictures.look();
-        let holds = shared.cache.get(address, FRESH, look.held_by(session, after, Look::PAGE)).await?;
+        let look = shared.ui.pictures.reader();
+        let holds = shared.cache.get(address, FRESH, look.held_by(session, after, Reader::PAGE)).await?;
         Ok(Arc::new(Self { instance, holds: (*holds).clone(), now: picture.now() }))
     }
 
@@ -88,7 +88,7 @@ impl Screen {
                     dt { "Stalled" } dd { "Its runtime has run no task since " (instant(stalled)) }
                 }
                 @if let Some(death) = &record.death {
-                    dt { (if self.instance.life == Life::Closed { "Closed" } else { "Died" }) } dd { (since(death.at, now)) ", as " (name(death.by.as_str())) " says: " (name(death.why.as_str())) }
+                    dt { (if self.instance.life == Liveness::Closed { "Closed" } else { "Died" }) } dd { (since(death.at, now)) ", declared by " (name(death.by.as_str())) ": " (name(death.why.as_str())) }
                 }
             }
         }

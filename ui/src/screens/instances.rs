@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 use serde::Serialize;
-use tenure::{
-    model::StoreTime,
-    picture::{Instance, Life, Look, Picture, length},
-};
+use tenure::model::StoreTime;
+use tenure_look::{Instance, Liveness, Picture, Reader, length};
 
 use super::From;
 use crate::{
@@ -35,7 +33,7 @@ impl answer::Screen for Screen {
 
     async fn load(_: &Shared, query: &From, picture: &Picture) -> Result<Arc<Self>, Problem> {
         let (from, all) = (query.from, picture.instances());
-        let items: Vec<_> = all.iter().skip(from).take(Look::PAGE).cloned().collect();
+        let items: Vec<_> = all.iter().skip(from).take(Reader::PAGE).cloned().collect();
         let next = Some(from + items.len()).filter(|next| *next < all.len());
         Ok(Arc::new(Self { items, from, next, now: picture.now() }))
     }
@@ -97,10 +95,10 @@ fn strip(base: &Base, one: &Instance, most: usize, now: StoreTime) -> Markup {
 /// Returns the state of an instance, as a class and a word.
 pub(crate) fn state(one: &Instance) -> (&'static str, &'static str) {
     let class = match one.life {
-        Life::Alive if one.is_stalled() || !one.failing.is_empty() => "bad",
-        Life::Alive if one.is_draining() || one.is_paused() => "note",
-        Life::Alive => "good",
-        Life::Closed => "quiet",
+        Liveness::Alive if one.is_stalled() || !one.failing.is_empty() => "bad",
+        Liveness::Alive if one.is_draining() || one.is_paused() => "note",
+        Liveness::Alive => "good",
+        Liveness::Closed => "quiet",
         _ => "bad",
     };
     (class, one.word())

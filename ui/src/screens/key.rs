@@ -6,9 +6,9 @@ use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 use tenure::{
     model::{Key, Kind, LockId},
-    picture::{KeyLook, Picture, length, one_line},
     spread::TaskState,
 };
+use tenure_look::{KeyDetails, Picture, length, one_line};
 
 use super::FRESH;
 use crate::{
@@ -38,7 +38,7 @@ fn lock() -> String {
 #[derive(Serialize)]
 pub(crate) struct Screen {
     #[serde(flatten)]
-    look: KeyLook,
+    look: KeyDetails,
     /// Why a task is where it is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     reasons: Vec<String>,
@@ -55,7 +55,7 @@ impl answer::Screen for Screen {
     async fn load(shared: &Shared, query: &Query, picture: &Picture) -> Result<Arc<Self>, Problem> {
         let (kind, key) = (kind_of(&query.kind)?, Key::new(&query.key).map_err(Problem::bad)?);
         let id = LockId { namespace: picture.namespace().clone(), kind, key };
-        let read = shared.ui.pictures.look().key(id.clone());
+        let read = shared.ui.pictures.reader().key(id.clone());
         let known = picture.lock(&id).map(|record| (record.term, record.holding.is_some(), record.wanted));
         let look = shared.cache.get(format!("key {id} {known:?}"), FRESH, read).await?;
         let mut look = (*look).clone();
@@ -112,7 +112,7 @@ impl Screen {
                     dt { "Holder" } dd {
                         @if let Some(held) = &record.holding {
                             (instance(&around.base, held.by.holder.as_str(), held.by.session)) @if let Some(how) = look.life { (life(how)) }
-                        } @else { "nobody" }
+                        } @else { "none" }
                     }
                     @if let Some(held) = &record.holding {
                         dt { "Since" } dd { (instant(held.acquired_at)) ", " (since(held.acquired_at, now)) }
@@ -122,7 +122,7 @@ impl Screen {
                     }
                     dt { "Term" } dd { (record.term) }
                 }
-                @if let Some(left) = look.closed_left { dt { "Closed" } dd { "for another " (length(left)) ": nobody may take it yet" } }
+                @if let Some(left) = look.closed_left { dt { "Closed" } dd { "for another " (length(left)) ": it cannot be acquired yet" } }
                 @if !self.reasons.is_empty() {
                     dt { "Why it is there" } dd { ul { @for reason in &self.reasons { li { (name(reason)) } } } }
                 }

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use tenure::{
     StoreError,
     model::{Kind, StoreTime},
-    picture::{Lock, Look, Picture},
     store::Page,
 };
+use tenure_look::{Lock, Picture, Reader};
 
 use super::{FRESH, cursor};
 use crate::{
@@ -41,9 +41,9 @@ impl answer::Screen for Screen {
     async fn load(shared: &Shared, query: &Query, picture: &Picture) -> Result<Arc<Self>, Problem> {
         let kind = query.kind.as_deref().map_or(Ok(Kind::Lock), kind_of)?;
         let after = cursor(query.after.as_ref())?;
-        let look = shared.ui.pictures.look();
+        let look = shared.ui.pictures.reader();
         let read = async {
-            let page = look.locks(Some(kind.clone()), after, Look::PAGE).await?;
+            let page = look.locks(Some(kind.clone()), after, Reader::PAGE).await?;
             Ok::<_, StoreError>(page.map(without_value))
         };
         let page = shared.cache.get(format!("locks {kind} {:?}", query.after), FRESH, read).await?;
@@ -99,7 +99,7 @@ impl Screen {
                     td { @if let Some(who) = &held.by.who { (name(who.as_str())) } }
                     td { @if let Some(why) = &held.by.why { (name(why.as_str())) } }
                 } @else {
-                    td { span.quiet { "nobody" } } td {} td {} td {}
+                    td { span.quiet { "none" } } td {} td {} td {}
                 }
                 td { @if record.wanted && record.holding.is_some() { span.badge.note { "wanted" } } }
                 td.number { (record.term) }

@@ -38,7 +38,7 @@ pub(crate) struct From {
 fn cursor(after: Option<&String>) -> Result<Option<Cursor>, Problem> {
     let read = |digits: &String| {
         Cursor::from_hex(digits)
-            .ok_or_else(|| Problem::bad(format!("after={digits:?} is no place in a list")))
+            .ok_or_else(|| Problem::bad(format!("after={digits:?} is not a place in a list")))
     };
     after.map(read).transpose()
 }

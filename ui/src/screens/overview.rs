@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 use serde::Serialize;
-use tenure::picture::{Overview, Picture};
+use tenure_look::{Overview, Picture};
 
 use super::{Nothing, instances, schedules, spreads};
 use crate::{
@@ -80,7 +80,7 @@ impl Screen {
         html! {
             h2 { a href=(around.base.link("/schedules", &[])) { "Schedules" } }
             @if !troubled.is_empty() {
-                h3 { "That need somebody" }
+                h3 { "Need attention" }
                 (schedules::table(&around.base, &troubled[..troubled.len().min(SHOWN)], ttl, *now))
             }
             @if upcoming.is_empty() { p.quiet { "No schedule has a tick to come." } } @else {
@@ -94,7 +94,7 @@ impl Screen {
         let Overview { queues, now, .. } = &self.0;
         html! {
             h2 { a href=(around.base.link("/locks", &[])) { "Queues" } }
-            @if queues.is_empty() { p.quiet { "Nobody is known to wait for a lock." } } @else {
+            @if queues.is_empty() { p.quiet { "No waiter for a lock is known." } } @else {
                 ul.queues {
                     @for queue in queues.iter().take(SHOWN) {
                         li {

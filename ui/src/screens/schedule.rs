@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use tenure::{
     StoreError,
     model::{Entry, RunRecord, ScheduleId, ScheduleName, StoreTime},
-    picture::{Look, Picture, Schedule, ended, length, one_line},
     store::{RunPage, ScheduleSeen},
 };
+use tenure_look::{Picture, Reader, ScheduleView, ended, length, one_line};
 
 use super::{FRESH, cursor, schedules};
 use crate::{
@@ -34,7 +34,7 @@ pub(crate) struct Query {
 #[derive(Serialize)]
 pub(crate) struct Screen {
     #[serde(flatten)]
-    schedule: Schedule,
+    schedule: ScheduleView,
     /// A page of its ledger, the last entry first.
     #[serde(rename = "ledger")]
     page: RunPage,
@@ -49,7 +49,7 @@ pub(crate) struct Screen {
 struct Read {
     ledger: RunPage,
     /// The schedule, if the picture has none of that name.
-    other: Option<Schedule>,
+    other: Option<ScheduleView>,
 }
 
 impl answer::Screen for Screen {
@@ -60,9 +60,9 @@ impl answer::Screen for Screen {
         let name = ScheduleName::new(&query.name).map_err(Problem::bad)?;
         let (known, after) = (picture.schedule(&name), cursor(query.after.as_ref())?);
         let id = ScheduleId { namespace: picture.namespace().clone(), name };
-        let (look, is_known) = (shared.ui.pictures.look(), known.is_some());
+        let (look, is_known) = (shared.ui.pictures.reader(), known.is_some());
         let read = async {
-            let ledger = look.history(id.clone(), after, Look::PAGE).await?;
+            let ledger = look.history(id.clone(), after, Reader::PAGE).await?;
             let mut other = None;
             if !is_known
                 && let Some(ScheduleSeen::Found(record)) =
@@ -121,7 +121,7 @@ impl Screen {
                 dt { "Holder" } dd {
                     @if let Some(owner) = &schedule.owner {
                         (instance(&around.base, owner.holder.as_str(), owner.session)) (life(owner.life)) ", term " (owner.term)
-                    } @else { "nobody" }
+                    } @else { "none" }
                 }
                 dt { "Next" } dd {
                     @if schedule.next.is_empty() { "none" } @else {

@@ -4,10 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use maud::{Markup, html};
 use serde::Serialize;
-use tenure::{
-    model::StoreTime,
-    picture::{Look, Picture, Schedule, Standing},
-};
+use tenure::model::StoreTime;
+use tenure_look::{Picture, Reader, ScheduleState, ScheduleView};
 
 use super::From;
 use crate::{
@@ -22,7 +20,7 @@ use crate::{
 
 #[derive(Serialize)]
 pub(crate) struct Screen {
-    items: Vec<Schedule>,
+    items: Vec<ScheduleView>,
     from: usize,
     next: Option<usize>,
     /// All of them were found.
@@ -35,7 +33,7 @@ impl answer::Screen for Screen {
     const PATH: &'static str = "/schedules";
 
     async fn load(_: &Shared, query: &From, picture: &Picture) -> Result<Arc<Self>, Problem> {
-        let items = picture.schedules(query.from, Look::PAGE);
+        let items = picture.schedules(query.from, Reader::PAGE);
         let next = Some(query.from + items.len()).filter(|next| *next < picture.schedule_count());
         let whole = picture.read().schedules;
         Ok(Arc::new(Self { items, from: query.from, next, whole, now: picture.now() }))
@@ -51,20 +49,20 @@ impl answer::Screen for Screen {
             @if self.from > 0 || self.next.is_some() {
                 p.pages {
                     @if self.from > 0 {
-                        a rel="prev" href=(around.base.link("/schedules", &[("from", &self.from.saturating_sub(Look::PAGE).to_string())])) { "Those before" } " "
+                        a rel="prev" href=(around.base.link("/schedules", &[("from", &self.from.saturating_sub(Reader::PAGE).to_string())])) { "Previous" } " "
                     }
                     @if let Some(next) = self.next {
                         a rel="next" href=(around.base.link("/schedules", &[("from", &next.to_string())])) { "More" }
                     }
                 }
             }
-            @if !self.whole { p.quiet { "Schedules that nobody has had for long are being looked for." } }
+            @if !self.whole { p.quiet { "The search for schedules without an owner is not complete yet." } }
         };
         vec![Part::new("schedules", list)]
     }
 }
 
-pub(crate) fn table(base: &Base, schedules: &[Schedule], ttl: Duration, now: StoreTime) -> Markup {
+pub(crate) fn table(base: &Base, schedules: &[ScheduleView], ttl: Duration, now: StoreTime) -> Markup {
     html! {
         @if schedules.is_empty() { p.quiet { "No schedule is known in this namespace." } } @else {
             div.scroll {
@@ -80,7 +78,7 @@ pub(crate) fn table(base: &Base, schedules: &[Schedule], ttl: Duration, now: Sto
                                 td { (runs::cells(base, one)) }
                                 td {
                                     @if let Some(owner) = &one.owner { (instance(base, owner.holder.as_str(), owner.session)) (life(owner.life)) }
-                                    @else { span.badge.note { "nobody" } }
+                                    @else { span.badge.note { "none" } }
                                 }
                             }
                         }
@@ -92,22 +90,22 @@ pub(crate) fn table(base: &Base, schedules: &[Schedule], ttl: Duration, now: Sto
 }
 
 /// The expression in words, and its zone.
-pub(crate) fn when(one: &Schedule) -> Markup {
+pub(crate) fn when(one: &ScheduleView) -> Markup {
     let timing = one.status.record.definition.as_ref().map(|definition| definition.timing.to_string());
     html! {
         @if let Some(words) = &one.in_words {
-            span title=[timing.as_deref().map(tenure::picture::one_line)] { (words) }
+            span title=[timing.as_deref().map(tenure_look::one_line)] { (words) }
             @if let Some(zone) = &one.zone { span.quiet { ", " (zone) } }
         } @else if let Some(timing) = &timing { (name(timing)) } @else { span.quiet { "not run yet" } }
     }
 }
 
-pub(crate) fn standing(one: &Schedule, ttl: Duration) -> Markup {
-    let standing = one.standing(ttl);
+pub(crate) fn standing(one: &ScheduleView, ttl: Duration) -> Markup {
+    let standing = one.state(ttl);
     let class = match standing {
-        Standing::Overdue { .. } => "bad",
-        Standing::Undefined | Standing::Paused | Standing::Due => "note",
-        Standing::Running | Standing::Waiting => "good",
+        ScheduleState::Overdue { .. } => "bad",
+        ScheduleState::Undefined | ScheduleState::Paused | ScheduleState::Due => "note",
+        ScheduleState::Running | ScheduleState::Waiting => "good",
     };
     let failures = one.status.failures;
     html! {

@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
-use tenure::{
-    model::{LockId, SpreadName, StoreTime},
-    picture::{Look, Picture, Spread, Task, one_line, terms},
-};
+use tenure::model::{LockId, SpreadName, StoreTime};
+use tenure_look::{Picture, Reader, SpreadView, TaskView, one_line, terms};
 
 use crate::{
     Shared,
@@ -29,7 +27,7 @@ pub(crate) struct Query {
 #[derive(Serialize)]
 pub(crate) struct Screen {
     #[serde(flatten)]
-    spread: Spread,
+    spread: SpreadView,
     /// Tasks in all, of which a page is shown.
     of: usize,
     from: usize,
@@ -45,9 +43,9 @@ impl answer::Screen for Screen {
 
     async fn load(_: &Shared, query: &Query, picture: &Picture) -> Result<Arc<Self>, Problem> {
         let name = SpreadName::new(&query.name).map_err(Problem::bad)?;
-        let Some(spread) = picture.spread(&name, query.from, Look::PAGE) else {
+        let Some(spread) = picture.spread(&name, query.from, Reader::PAGE) else {
             return Err(Problem::not_found(format!(
-                "nobody takes part in a spread {:?}, nor was any task of it ever taken",
+                "no instance takes part in a spread {:?}, and none of its tasks was ever taken",
                 one_line(name.as_str())
             )));
         };
@@ -79,7 +77,7 @@ impl Screen {
             @if self.from > 0 || self.next.is_some() {
                 p.pages {
                     "Tasks " (self.from.saturating_add(1)) " to " (self.from.saturating_add(self.spread.tasks.len())) " of " (self.of) "."
-                    @if self.from > 0 { " " a rel="prev" href=(link(self.from.saturating_sub(Look::PAGE))) { "Those before" } }
+                    @if self.from > 0 { " " a rel="prev" href=(link(self.from.saturating_sub(Reader::PAGE))) { "Previous" } }
                     @if let Some(next) = self.next { " " a rel="next" href=(link(next)) { "More" } }
                 }
             }
@@ -103,7 +101,7 @@ impl Screen {
         let most = members.iter().map(|one| one.member.tasks).max().unwrap_or_default();
         html! {
             h2 { "Members" }
-            @if members.is_empty() { p.bad { "No instance that is alive takes part." } } @else {
+            @if members.is_empty() { p.bad { "No living instance takes part." } } @else {
                 div.scroll {
                     table {
                         thead { tr { th scope="col" { "Member" } th scope="col" { "Tasks" } th scope="col" { "Share" } } }
@@ -130,7 +128,7 @@ impl Screen {
     fn tasks(&self, around: &Around) -> Markup {
         html! {
             h2 { "Tasks, and why each is where it is" }
-            @if self.spread.tasks.is_empty() { p.quiet { "No task of it was ever taken." } } @else {
+            @if self.spread.tasks.is_empty() { p.quiet { "None of its tasks was ever taken." } } @else {
                 div.scroll {
                     table.tasks {
                         thead { tr { th scope="col" { "Task" } th scope="col" { "State" } th scope="col" { "Holder" } th scope="col" { "Since" } th scope="col" { "Why" } } }
@@ -142,7 +140,7 @@ impl Screen {
         }
     }
 
-    fn row(&self, around: &Around, task: &Task) -> Markup {
+    fn row(&self, around: &Around, task: &TaskView) -> Markup {
         let namespace = around.picture.namespace().clone();
         let kind = tenure::model::Kind::of_tasks(&self.spread.spread);
         let id = LockId { namespace, kind, key: task.key.clone() };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 use serde::Serialize;
-use tenure::picture::{Picture, SpreadSummary};
+use tenure_look::{Picture, SpreadSummary};
 
 use super::Nothing;
 use crate::{
@@ -65,7 +65,7 @@ pub(crate) fn table(base: &Base, spreads: &[SpreadSummary]) -> Markup {
 
 fn besides(one: &SpreadSummary) -> Markup {
     let counts = [
-        (one.orphans, "that nobody has", "bad"),
+        (one.orphans, "orphaned", "bad"),
         (one.resting, "resting", "note"),
         (one.silent, "members look dead", "bad"),
         (one.failing, "members are failing", "bad"),

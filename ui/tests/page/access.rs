@@ -31,7 +31,7 @@ const ADDRESSES: [&str; 11] = [
 ];
 
 #[tokio::test]
-async fn without_more_only_this_machine_may_look() {
+async fn a_page_without_access_rules_serves_its_own_machine_alone() {
     let site = Site::new(memory(), |ui| ui);
     let from = |peer: &str, host: &str| {
         let peer: SocketAddr = peer.parse().unwrap();
@@ -125,7 +125,7 @@ async fn nested_in_a_program_all_its_links_lead_to_itself() {
 }
 
 #[tokio::test]
-async fn there_is_room_for_so_many_who_follow() {
+async fn followers_beyond_200_are_refused() {
     let site = Site::new(memory(), |ui| ui);
     let mut all = Vec::new();
     for _ in 0..200 {

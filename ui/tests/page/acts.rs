@@ -99,7 +99,7 @@ async fn a_lock_is_asked_for_and_a_task_is_put_back() {
     fleet.hold("pod-1", LEADER, "leads").await.unwrap();
     let site = operated(&store);
     let said = act(&site, &format!("/key?key={LEADER}&kind=lock"), "release").await;
-    assert!(said.contains("pod-1 was asked to give \"leader\" back"), "{said}");
+    assert!(said.contains("pod-1 was asked to release \"leader\""), "{said}");
     let lock = LockId { namespace: namespace(), kind: Kind::Lock, key: LEADER.parse().unwrap() };
     let given_back = async {
         while let Some(LockSeen::Found(record)) = store.locks(vec![lock.clone()], LIMIT).await.unwrap().pop()
@@ -159,7 +159,7 @@ async fn without_rights_nothing_is_offered_and_nothing_is_done() {
         (
             site.post("/act/pause", &with("csrf", "0123456789abcdef0123456789abcdef")).await,
             403,
-            "not of this page",
+            "not from this page",
         ),
         (
             site.post_from("/act/pause", &ours, &[("origin", "https://evil.example")]).await,
@@ -169,7 +169,7 @@ async fn without_rights_nothing_is_offered_and_nothing_is_done() {
         (site.post_from("/act/pause", &ours, &[("origin", "null")]).await, 403, "another site"),
         (site.post_from("/act/pause", &ours, &[("sec-fetch-site", "cross-site")]).await, 403, "another site"),
         (site.post_from("/act/pause", &ours, &[("sec-fetch-site", "same-site")]).await, 403, "another site"),
-        (site.post("/act/pause", &with("why", "  ")).await, 400, "say why"),
+        (site.post("/act/pause", &with("why", "  ")).await, 400, "the reason is missing"),
         (site.post("/act/pause", &with("name", "digets")).await, 404, "no schedule \"digets\""),
         (site.post("/act/delete", &ours).await, 404, "no action \"delete\""),
         (site.post("/act/drain", &ours).await, 400, "no field session"),
@@ -185,7 +185,7 @@ async fn without_rights_nothing_is_offered_and_nothing_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_done_is_on_record_in_the_name_that_the_proxy_gives() {
+async fn an_action_is_on_record_in_the_name_that_the_proxy_gives() {
     let store = memory();
     let fleet = fleet(&store, 2).await;
     let site = Site::new(store.clone(), |ui| {

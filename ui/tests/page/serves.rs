@@ -12,7 +12,7 @@ use tokio::{
 use crate::{fleet::namespace, site::memory, wait::within};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_follows_is_let_go_when_it_ends() {
+async fn a_follower_is_let_go_when_the_page_ends() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let end = Arc::new(Notify::new());

@@ -228,7 +228,7 @@ async fn the_last_hour_tells_of_a_death_before_anybody_looked() {
     let page = site.page("/changes").await;
     let changes = text(&page, "ol.changes");
     for part in
-        ["takeover acquired 5 tasks of topics by pod-1, after pod-2 (died)", "pod-2 is dead, says pod-1"]
+        ["takeover acquired 5 tasks of topics by pod-1, after pod-2 (died)", "pod-2 is dead, declared by pod-1"]
     {
         assert!(changes.contains(part), "{part}: {changes}");
     }
@@ -260,7 +260,7 @@ async fn an_empty_namespace_has_pages_that_say_so() {
         ("/instance?session=x", "session"),
         ("/spread?name=", "empty"),
         ("/locks?after=xyz", "after=\"xyz\""),
-        ("/locks?kind=lorry", "\"lorry\" is no kind"),
+        ("/locks?kind=lorry", "\"lorry\" is not a kind"),
         ("/schedule", "name"),
     ] {
         let read = site.get(address).await;
@@ -323,7 +323,7 @@ async fn a_list_that_is_long_goes_on_from_page_to_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_store_is_away_a_page_keeps_what_it_shows() {
+async fn a_page_keeps_what_it_shows_while_the_store_is_away() {
     let Memory { store, clock } = memory();
     let faulty = Faulty::default().around(store);
     faulty.intercept().always(Operation::ALL, Fault::Refused);

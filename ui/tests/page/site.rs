@@ -12,10 +12,10 @@ use axum::{
 use futures::StreamExt;
 use scraper::{Html, Selector};
 use tenure::{
-    picture::{Look, Pictures},
     store::{MemoryStore, Store},
     testing::TestClock,
 };
+use tenure_look::{LivePicture, Reader};
 use tenure_ui::Ui;
 use tower::ServiceExt;
 
@@ -64,8 +64,8 @@ pub(crate) fn memory() -> Memory {
 
 impl Site {
     pub(crate) fn new(memory: Memory, with: impl FnOnce(Ui) -> Ui) -> Self {
-        let look = Look::new(memory.store, namespace()).with_clock(memory.clock);
-        Self::of(with(Ui::of(Pictures::new(look))).router())
+        let look = Reader::new(memory.store, namespace()).with_clock(memory.clock);
+        Self::of(with(Ui::of(LivePicture::new(look))).router())
     }
 
     pub(crate) fn of(router: Router) -> Self {

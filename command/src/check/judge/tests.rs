@@ -1,12 +1,10 @@
 //! Tests of the judgement.
 
-use tenure::{
-    model::{
-        About, Definition, Finish, Nonce, Outcome, Pause, Rules, RunId, RunRecord, ScheduleId,
-        ScheduleRecord, SessionId, SessionRecord, Share, Term, Why,
-    },
-    picture::{Ledger, Lives},
+use tenure::model::{
+    About, Definition, Finish, Nonce, Outcome, Pause, Rules, RunId, RunRecord, ScheduleId, ScheduleRecord,
+    SessionId, SessionRecord, Share, Term, Why,
 };
+use tenure_look::{Ledger, SessionStates};
 
 use super::*;
 
@@ -26,19 +24,19 @@ fn failed(minutes: i64) -> RunRecord {
     run
 }
 
-fn look(failures: i64, due: Option<i64>, paused: bool) -> Schedule {
+fn look(failures: i64, due: Option<i64>, paused: bool) -> ScheduleView {
     let mut record = ScheduleRecord::new(failed(0).id.schedule);
     let (timing, policies) = (Rules::new("0 * * * * in UTC").unwrap(), Rules::new("p").unwrap());
     record.definition = Some(Definition::new(timing, policies, at(0), Term::new(1)));
     record.pause = paused.then(|| Pause::new(at(80), "ops".parse().unwrap(), Why::shortened("repairs")));
     let runs = (0..failures).rev().map(failed).collect();
     let ledger = Ledger { runs, is_all: true, read_at: at(100) };
-    let mut look = Schedule::of(record, ledger, None, &Lives::default(), at(100));
+    let mut look = ScheduleView::of(record, ledger, None, &SessionStates::default(), at(100));
     look.due = due.map(at);
     look
 }
 
-fn judged(look: &Schedule) -> (State, String) {
+fn judged(look: &ScheduleView) -> (State, String) {
     let verdict = Verdict::of(schedule(look, LIMITS, at(100)), &["1 schedule".to_owned()]);
     (verdict.state, verdict.line)
 }
@@ -50,7 +48,7 @@ fn a_schedule_is_well_while_it_is_on_time_and_succeeds() {
 }
 
 #[test]
-fn some_failures_are_a_warning_and_more_are_critical() {
+fn up_to_two_failures_are_a_warning_and_three_are_critical() {
     assert_eq!(
         judged(&look(1, None, false)),
         (State::Warning, "WARNING: s has failed once: disk\u{b7}full".to_owned())
@@ -63,14 +61,14 @@ fn some_failures_are_a_warning_and_more_are_critical() {
 }
 
 #[test]
-fn what_is_overdue_is_critical_and_comes_first() {
+fn an_overdue_schedule_is_critical_and_named_before_its_failures() {
     let (state, line) = judged(&look(1, Some(89), false));
     assert_eq!(state, State::Critical);
-    assert_eq!(line, "CRITICAL: s is overdue by 11 min, nobody has it; s has failed once: disk\u{b7}full");
+    assert_eq!(line, "CRITICAL: s is overdue by 11 min, without an owner; s has failed once: disk\u{b7}full");
 }
 
 #[test]
-fn what_is_paused_or_was_never_run_is_a_warning() {
+fn a_schedule_that_is_paused_or_was_never_run_is_a_warning() {
     assert_eq!(
         judged(&look(0, None, true)),
         (State::Warning, "WARNING: s was paused 20 min ago by ops: repairs".to_owned())
@@ -81,16 +79,16 @@ fn what_is_paused_or_was_never_run_is_a_warning() {
 }
 
 #[test]
-fn somebody_has_to_lead_who_looks_alive() {
+fn a_key_without_a_holder_or_with_one_that_looks_dead_has_no_leader() {
     let key = Key::new("queue").unwrap();
     let holder =
         |life| Leader::Holder { name: "pod-1".to_owned(), life, beat: Some(Duration::from_secs(40)) };
     let judge = |one: &Leader| leader(&key, one).map_err(|finding| (finding.kind, finding.says));
-    assert_eq!(judge(&holder(Life::Alive)), Ok("pod-1 holds \"queue\"".to_owned()));
-    assert_eq!(judge(&holder(Life::Unreadable)), Ok("pod-1 holds \"queue\"".to_owned()));
+    assert_eq!(judge(&holder(Liveness::Alive)), Ok("pod-1 holds \"queue\"".to_owned()));
+    assert_eq!(judge(&holder(Liveness::Unreadable)), Ok("pod-1 holds \"queue\"".to_owned()));
     let dead = "pod-1 holds \"queue\" and looks dead: its last beat is 40 s old".to_owned();
-    assert_eq!(judge(&holder(Life::Silent)), Err(("leader_looks_dead", dead)));
-    assert_eq!(judge(&Leader::Nobody), Err(("no_leader", "nobody holds \"queue\"".to_owned())));
+    assert_eq!(judge(&holder(Liveness::Silent)), Err(("leader_looks_dead", dead)));
+    assert_eq!(judge(&Leader::Nobody), Err(("no_leader", "the key \"queue\" is not held".to_owned())));
     assert_eq!(judge(&Leader::Never).unwrap_err().0, "unknown_key");
 }
 
@@ -100,7 +98,7 @@ fn a_line_has_room_for_ten_findings() {
     let verdict = Verdict::of(vec![one; 12], &[]);
     assert_eq!((verdict.code, verdict.findings.len()), (2, 12));
     assert!(verdict.line.ends_with("; and 2 more"), "{}", verdict.line);
-    assert!(verdict.line.starts_with("CRITICAL: 1 instance alive, 2 wanted; "), "{}", verdict.line);
+    assert!(verdict.line.starts_with("CRITICAL: 1 instance alive, 2 required; "), "{}", verdict.line);
     let unknown = Verdict::unknown("no server");
     assert_eq!((unknown.code, unknown.line.as_str()), (3, "UNKNOWN: no server"));
 }

@@ -79,7 +79,7 @@ mod tests {
     };
 
     #[test]
-    fn one_after_the_other_is_no_overlap() {
+    fn runs_one_after_the_other_do_not_overlap() {
         let mut record = fleet(2, 1);
         record.hear(0, at(20), Said::Began(under(0, 1)));
         record.hear(0, at(50), Said::Worked(under(0, 1)));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn work_after_another_has_begun_is_one() {
+    fn work_after_another_instance_has_begun_is_an_overlap() {
         let mut record = fleet(2, 1);
         record.hear(0, at(20), Said::Began(under(0, 1)));
         record.hear(1, at(60), Said::Began(under(0, 2)));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_killed_worked_until_then_if_its_lease_allowed() {
+    fn a_killed_instance_counts_as_working_until_its_death_or_the_end_of_its_lease() {
         let mut record = fleet(2, 1);
         record.hear(0, at(20), Said::Began(under(0, 1)));
         record.hear(1, at(60), Said::Began(under(0, 2)));

@@ -52,7 +52,7 @@ pub(super) fn even(record: &Record, bounds: &Bounds) -> Verdict {
     if !times.is_empty() {
         seen.push(format!("after each change to within one task: {}", times.join(", ")));
     }
-    Verdict::new("all tasks run, spread evenly over those who take them", seen, broken)
+    Verdict::new("all tasks run, spread evenly over the instances that take them", seen, broken)
 }
 
 fn word(what: What) -> &'static str {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_never_done_is_told() {
+    fn a_drain_that_never_ends_breaks_the_promise() {
         let mut record = fleet(1, 1);
         record.instances[0].drained = Some((at(100), None));
         assert_eq!(drained(&record).kept, Kept::NotTried);

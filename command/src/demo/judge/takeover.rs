@@ -118,7 +118,7 @@ pub(super) fn noticed(record: &Record, bounds: &Bounds) -> Verdict {
             }
         }
     }
-    Verdict::new("a process that goes on after its lease has ended notices, and stops its jobs", seen, broken)
+    Verdict::new("a process that resumes after its lease has ended notices it, and stops its jobs", seen, broken)
 }
 
 #[cfg(test)]
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_too_late_or_never_is_told() {
+    fn a_takeover_that_is_late_or_never_happens_is_reported() {
         let mut record = fleet(2, 2);
         record.hear(0, at(20), Said::Began(under(0, 1)));
         record.hear(0, at(20), Said::Began(under(1, 1)));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn another_death_meanwhile_adds_its_bound() {
+    fn a_second_death_meanwhile_extends_the_bound_of_a_takeover() {
         let mut record = fleet(3, 1);
         record.hear(0, at(20), Said::Began(under(0, 1)));
         killed_at(&mut record, 0, 1000);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_away_before_is_not_taken_over() {
+    fn a_task_that_was_given_away_before_the_kill_needs_no_takeover() {
         let mut record = fleet(2, 1);
         record.hear(0, at(20), Said::Began(under(0, 1)));
         record.hear(0, at(900), Said::Ended { task: 0, term: 1 });
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_notice_is_told() {
+    fn an_instance_that_does_not_notice_the_end_of_its_lease_is_reported() {
         let mut record = fleet(1, 1);
         let freeze = Freeze { from: at(100), to: Some(at(6000)), noticed: None };
         record.instances[0].freezes.push(freeze);

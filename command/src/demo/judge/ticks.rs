@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn each_once_is_what_was_promised() {
+    fn ticks_that_run_once_each_keep_the_promise() {
         let mut record = fleet(1, 0);
         for second in 1..=3 {
             ran(&mut record, 0, second, 1, u64::try_from(second).unwrap() * 1000);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn twice_is_allowed_after_a_kill_only() {
+    fn a_tick_may_run_twice_after_a_kill_alone() {
         let mut record = fleet(2, 0);
         ran(&mut record, 0, 1, 1, 1000);
         ran(&mut record, 1, 1, 2, 1400);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_told_to_stop_is_begun_again() {
+    fn a_tick_that_was_stopped_may_begin_again() {
         let mut record = fleet(2, 0);
         record.hear(0, at(1000), Said::TickBegan { instant: 1000, attempt: 1 });
         record.hear(0, at(1010), Said::TickStopped { instant: 1000, attempt: 1 });
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_left_out_is_told() {
+    fn a_missing_tick_is_reported_and_an_unfinished_last_one_is_not() {
         let mut record = fleet(1, 0);
         ran(&mut record, 0, 1, 1, 1000);
         ran(&mut record, 0, 3, 1, 3000);

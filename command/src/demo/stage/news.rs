@@ -59,7 +59,7 @@ impl Stage<'_> {
             Said::Rests { task } => {
                 Some(format!("{who} lets task-{task:02} rest: processes died twice while it was tried alone"))
             }
-            Said::Failed { why } => Some(format!("{who} cannot go on: {why}")),
+            Said::Failed { why } => Some(format!("{who} cannot continue: {why}")),
             _ => None,
         }
     }
@@ -74,12 +74,12 @@ impl Stage<'_> {
             Fate::Stopped if self.record.instances[index].state != State::Frozen => {
                 let heard = self.record.instances[index].heard.unwrap_or(at);
                 self.record.freeze(index, heard);
-                let text = format!("{} was frozen by somebody else", self.who(index));
+                let text = format!("{} was frozen from outside", self.who(index));
                 self.say_of(at, &text);
             }
             Fate::Continued if self.record.instances[index].state == State::Frozen => {
                 self.record.thaw(index, at);
-                let text = format!("{} goes on: somebody else has thawed it", self.who(index));
+                let text = format!("{} continues: it was thawed from outside", self.who(index));
                 self.say_of(at, &text);
             }
             Fate::Stopped | Fate::Continued => {}
@@ -100,7 +100,7 @@ impl Stage<'_> {
                 let by_us = self.killed.get(&index).copied();
                 self.record.die(index, by_us, at);
                 if by_us.is_none() {
-                    let text = format!("{} was killed by somebody else", self.who(index));
+                    let text = format!("{} was killed from outside", self.who(index));
                     self.say_of(at, &text);
                 }
                 self.note_even(at);

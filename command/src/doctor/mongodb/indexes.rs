@@ -88,7 +88,7 @@ fn judge_indexes(collection: &str, wanted: &[&str], found: &[&Document]) -> Vec<
     if !missing.is_empty() {
         wrong.push((
             false,
-            format!("{collection} lacks the index {}, so questions read every record", missing.join(", ")),
+            format!("{collection} lacks the index {}, so queries read every record", missing.join(", ")),
             "run in mongosh what `tenure schema` prints".to_owned(),
         ));
     }

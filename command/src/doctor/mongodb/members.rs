@@ -28,13 +28,13 @@ pub(super) async fn look(client: &Client, findings: &mut Findings) {
     let members: Vec<Document> = members.iter().filter_map(|member| member.as_document().cloned()).collect();
     let wrong = judge_members(&members);
     if wrong.is_empty() {
-        findings.ok("members", format!("all {} members are up and follow", members.len()));
+        findings.ok("members", format!("all {} members are up and replicate", members.len()));
     }
     for (is_bad, says) in wrong {
         if is_bad {
             findings.bad("members", says, "bring members back: without a majority nothing can be locked");
         } else {
-            findings.warning("members", says, "look at that member: one more that fails may be one too many");
+            findings.warning("members", says, "check that member: one more failure may cost the majority");
         }
     }
 }

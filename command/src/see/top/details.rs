@@ -7,10 +7,8 @@ mod schedule;
 mod spread;
 
 use jiff::tz::TimeZone;
-use tenure::{
-    model::StoreTime,
-    picture::{Picture, ago},
-};
+use tenure::model::StoreTime;
+use tenure_look::{Picture, ago};
 
 use super::{
     list::{Subject, Tone},
@@ -126,11 +124,11 @@ const HELP: &[(&str, &[&str])] = &[
     (
         "What is shown",
         &[
-            "Times are those of the last look, by the store's clock. The picture is read a little at a time: hints say where to look, and everything comes round.",
-            "LAST BEAT: the bar is the part of the ttl that has gone by since. When it is full, the instance looks dead. That is a guess, for people: others take over when they have watched it for a whole ttl.",
-            "SHARES: what an instance has of a spread, against its cap, or else against the one that has most.",
-            "ORPHANS: tasks that nobody has who is alive. RESTING: tasks that rest after failures.",
-            "WAITING: those who wait for a lock; NEXT is the first of them.",
+            "Times are as of the last poll, by the store's clock. The data is read in parts: hints decide what is read first, and every part has its turn.",
+            "LAST BEAT: the bar is the part of the ttl that has gone by since. When it is full, the instance looks dead. That is a guess, for people: other instances take over after they have watched it for a whole ttl.",
+            "SHARES: what an instance has of a spread, against its cap, or else against the instance with the most.",
+            "ORPHANS: tasks without a living holder. RESTING: tasks that rest after failures.",
+            "WAITING: instances that wait for a lock; NEXT is the first of them.",
             "SORT: failure, loss (a holder died, or a key was taken), takeover (by another, after that), move (in order).",
         ],
     ),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 use tenure::{
     model::{LockId, ScheduleId, StoreTime},
-    picture::{KeyLook, Picture, Unread},
     store::RunPage,
 };
+use tenure_look::{KeyDetails, NotLoaded, Picture};
 
 use super::{
     details::{self, Line},
@@ -49,7 +49,7 @@ pub(super) enum Event {
     Size(u16, u16),
     Picture(Arc<Picture>),
     /// Nothing was read, for the store does not answer.
-    Unread(Unread),
+    NotLoaded(NotLoaded),
     Answer(Answer),
 }
 
@@ -62,7 +62,7 @@ pub(super) enum Ask {
 
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
-    Key(LockId, Result<Box<KeyLook>, String>),
+    Key(LockId, Result<Box<KeyDetails>, String>),
     Ledger(ScheduleId, Result<Box<RunPage>, String>),
 }
 
@@ -118,7 +118,7 @@ pub(super) struct State {
     pub(super) is_typing: bool,
     over: Option<Over>,
     picture: Option<Arc<Picture>>,
-    unread: Option<Unread>,
+    unread: Option<NotLoaded>,
     /// When the store answered last.
     pub(super) answered: Option<StoreTime>,
     list: List,
@@ -214,7 +214,7 @@ impl State {
                 self.retell();
                 return self.ask();
             }
-            Event::Unread(unread) => self.unread = Some(unread),
+            Event::NotLoaded(unread) => self.unread = Some(unread),
             Event::Answer(answer) => self.answer(answer),
         }
         Step::Draw

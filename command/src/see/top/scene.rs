@@ -8,13 +8,13 @@ use tenure::{
         About, Beat, Candidate, Entry, Key, Kind, LockId, Namespace, Nonce, Outcome, Rules, RunId,
         ScheduleId, SessionId, Share, Skipped, SpreadName, StoreTime, Ticket, Value, Why,
     },
-    picture::{Look, Picture, Pictures},
     store::{
         BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, MemoryStore, Open, Release,
         ReleaseTo, Store, Take, TakeAnswer, Wait,
     },
     testing::TestClock,
 };
+use tenure_look::{LivePicture, Picture, Reader};
 
 const LIMIT: Duration = Duration::from_secs(1);
 pub(super) const TTL: Duration = Duration::from_secs(30);
@@ -38,13 +38,13 @@ impl Scene {
         Self { store, clock, namespace, nonces: 0, terms: std::collections::BTreeMap::new() }
     }
 
-    pub(super) fn pictures(&self) -> Pictures {
+    pub(super) fn pictures(&self) -> LivePicture {
         self.pictures_by(self.store.clone())
     }
 
     /// Pictures by a store around that of the scene.
-    pub(super) fn pictures_by(&self, store: Arc<dyn Store>) -> Pictures {
-        Pictures::new(Look::new(store, self.namespace.clone()).with_clock(self.clock.clone()))
+    pub(super) fn pictures_by(&self, store: Arc<dyn Store>) -> LivePicture {
+        LivePicture::new(Reader::new(store, self.namespace.clone()).with_clock(self.clock.clone()))
     }
 
     pub(super) fn store(&self) -> Arc<dyn Store> {
@@ -53,7 +53,7 @@ impl Scene {
 
     /// A picture of which all was read.
     pub(super) async fn picture(&self) -> Arc<Picture> {
-        self.pictures().look().picture().await.unwrap().into()
+        self.pictures().reader().picture().await.unwrap().into()
     }
 
     pub(super) async fn pass(&self, time: Duration) {

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_or_turns_is_left_out() {
+    fn characters_that_move_the_cursor_or_turn_the_text_are_left_out() {
         assert_eq!(clean("a\u{1b}[2Jb\nc"), "a\u{b7}[2Jb\u{b7}c");
         assert_eq!(clean("\u{202e}gpj.exe\u{200f}"), "\u{b7}gpj.exe\u{b7}");
         assert_eq!(clean("\u{1f468}\u{200d}\u{1f469}"), "\u{1f468}\u{1f469}");

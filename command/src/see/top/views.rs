@@ -8,10 +8,8 @@ mod spreads;
 
 use clap::ValueEnum;
 use jiff::tz::TimeZone;
-use tenure::{
-    model::{Kind, LockRecord},
-    picture::Picture,
-};
+use tenure::model::{Kind, LockRecord};
+use tenure_look::Picture;
 
 use super::list::List;
 

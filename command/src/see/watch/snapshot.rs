@@ -7,9 +7,9 @@ use tenure::{
     model::{
         Key, Kind, LockId, LockRecord, ScheduleId, ScheduleName, ScheduleRecord, SessionRecord, SpreadName,
     },
-    picture::{Life, Records},
     store::{LockSeen, ScheduleSeen, Topic},
 };
+use tenure_look::{Liveness, Records};
 
 use super::super::look::Look;
 
@@ -97,7 +97,7 @@ async fn records(
     let ids: Vec<_> = schedules.iter().map(|record| record.id.clone()).collect();
     let ledgers = look.last_runs(&ids, RUNS).await?;
     let with_life = |record: SessionRecord| {
-        let life = Life::of(&record, now);
+        let life = Liveness::of(&record, now);
         (record.id, (record, life))
     };
     Ok(Records {

@@ -23,7 +23,7 @@ fn again(story: &Story) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_begun_may_be_claimed_again_under_its_number() {
+async fn an_attempt_that_was_not_begun_may_be_claimed_again_under_its_number() {
     let story = claimed();
     sleep(15 * SECOND).await;
     again(story.store(not_begun()));
@@ -35,7 +35,7 @@ async fn what_was_not_begun_may_be_claimed_again_under_its_number() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_begun_and_is_given_back_is_noticed() {
+async fn an_attempt_that_was_begun_and_is_given_back_is_noticed() {
     let story = claimed();
     sleep(15 * SECOND).await;
     story.began(tick(1, 10), 1).store(not_begun());

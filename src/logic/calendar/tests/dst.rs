@@ -59,7 +59,7 @@ fn a_time_that_comes_twice_runs_once() {
 }
 
 #[test]
-fn what_follows_the_clock_skips_the_gap_and_runs_the_fold_twice() {
+fn a_time_that_follows_the_clock_skips_the_gap_and_runs_the_fold_twice() {
     for dst in [Dst::Vixie, Dst::Skip, Dst::Shift] {
         assert_eq!(
             on(GAP, NEW_YORK, dst, "*/30 1-3 * * *"),

@@ -89,7 +89,7 @@ fn a_period_counts_from_1970_shifted_by_the_name() {
 }
 
 #[test]
-fn one_instant_is_due_once() {
+fn an_expression_of_one_instant_is_due_once() {
     assert_eq!(UTC.next("@at 2026-11-21T03:00:00Z", NEW_YEAR, 9), ["2026-11-21T03:00:00Z"]);
     assert_eq!(UTC.next("@at 2026-11-21T03:00:00+01:30", NEW_YEAR, 9), ["2026-11-21T01:30:00Z"]);
     assert!(UTC.next("@at 2026-11-21T03:00:00Z", "2026-11-21T03:00:00Z", 9).is_empty());
@@ -272,7 +272,7 @@ const WRONG: &[&str] = &[
 ];
 
 #[test]
-fn what_is_wrong_is_said_with_the_value_and_the_rule() {
+fn a_refusal_of_an_expression_names_the_value_and_the_rule() {
     let long = "* ".repeat(200);
     let wrong = WRONG.iter().copied().chain([&*long]);
     let said: Vec<_> = wrong.map(|text| UTC.refused(text)).collect();

@@ -217,7 +217,7 @@ fn the_audit_judges_no_key_that_changed_after_it_was_asked() {
 }
 
 #[test]
-fn what_the_audit_finds_and_nobody_wants_is_given_back() {
+fn a_lock_that_the_audit_finds_and_no_job_wants_is_released() {
     let mut one = Lone::new();
     let by = World::candidate(one.session, Ticket::new(1));
     let taken = ready(one.world.store.take(vec![Take { lock: lock(), by }], vec![], LIMIT));
@@ -230,7 +230,7 @@ fn what_the_audit_finds_and_nobody_wants_is_given_back() {
 }
 
 #[test]
-fn what_the_audit_misses_is_lost_only_when_a_write_has_confirmed_it() {
+fn a_lock_that_the_audit_misses_is_lost_only_after_a_confirming_write() {
     let mut one = Lone::new();
     let (_, term) = one.acquire();
     for robbed in [false, true] {
@@ -283,7 +283,7 @@ fn a_lock_that_is_lost_keeps_others_of_this_instance_out_until_its_job_has_ended
 }
 
 #[test]
-fn what_a_confirming_write_granted_anew_is_given_back_under_its_new_term() {
+fn a_lock_granted_anew_by_a_confirming_write_is_released_under_its_new_term() {
     let mut one = Lone::new();
     let (ticket, term) = one.acquire();
     let release = Release { lock: lock(), session: one.session, term, note: None, then: ReleaseTo::Free };
@@ -299,7 +299,7 @@ fn what_a_confirming_write_granted_anew_is_given_back_under_its_new_term() {
 }
 
 #[test]
-fn nothing_is_released_under_a_session_that_is_over() {
+fn locks_of_a_session_that_is_over_are_not_released() {
     let mut one = Lone::new();
     let (ticket, _) = one.acquire();
     one.session = one.world.open();
@@ -310,7 +310,7 @@ fn nothing_is_released_under_a_session_that_is_over() {
 }
 
 #[test]
-fn what_is_told_while_a_look_is_under_way_is_looked_at_again() {
+fn a_hint_during_a_look_causes_another_look() {
     let mut one = Lone::new();
     let by = World::candidate(one.world.open(), Ticket::new(1));
     ready(one.world.store.take(vec![Take { lock: lock(), by }], vec![], LIMIT));

@@ -88,7 +88,7 @@ fn successor(op: &Op) -> Option<SessionId> {
 }
 
 #[test]
-fn whoever_cannot_stand_or_leave_or_read_the_line_takes_the_lock_at_its_next_look_and_again() {
+fn a_waiter_refused_by_the_queue_takes_a_freed_lock_within_a_poll_and_takes_it_again() {
     for refuses in REFUSED {
         let mut world = one_waits(WaitMode::WAITS);
         world.refuses = refuses;
@@ -113,7 +113,7 @@ fn whoever_cannot_stand_or_leave_or_read_the_line_takes_the_lock_at_its_next_loo
 }
 
 #[test]
-fn whoever_cannot_stand_in_line_takes_over_at_a_death_and_at_a_hint() {
+fn a_waiter_refused_by_the_queue_takes_over_at_a_death_and_at_a_hint() {
     for refuses in REFUSED {
         let mut world = one_waits(WaitMode::WAITS);
         world.refuses = refuses;
@@ -134,7 +134,7 @@ fn whoever_cannot_stand_in_line_takes_over_at_a_death_and_at_a_hint() {
 }
 
 #[test]
-fn what_is_refused_of_the_line_is_tried_at_the_pace_of_the_poll_and_leaving_not_for_ever() {
+fn refused_queue_work_is_retried_at_the_pace_of_the_poll_and_leaving_is_given_up() {
     for refuses in REFUSED {
         let mut world = one_waits(WaitMode::WAITS);
         world.refuses = refuses;
@@ -243,7 +243,7 @@ fn a_line_of_which_nobody_is_given_the_lock_is_read_again_when_somebody_comes_an
 }
 
 #[test]
-fn whoever_is_named_is_given_the_lock_if_it_beats() {
+fn a_named_successor_is_given_the_lock_if_it_beats() {
     for lives in [true, false] {
         let mut world = holds();
         let first = world.strangers(1)[0];
@@ -328,7 +328,7 @@ fn the_own_places_are_removed_when_the_session_is_over() {
 }
 
 #[test]
-fn those_who_do_not_beat_count_for_nothing_in_the_order() {
+fn waiters_that_do_not_beat_do_not_delay_those_behind_them() {
     for (silent, alive, back) in [(3, 0, 0), (3, 2, 100), (LINE_READ + 9, 0, 0), (LINE_READ - 1, 9, 50)] {
         let mut world = holds();
         let before = world.strangers(silent + alive);
@@ -349,7 +349,7 @@ fn those_who_do_not_beat_count_for_nothing_in_the_order() {
 }
 
 #[test]
-fn whoever_knows_to_be_first_takes_a_freed_lock_without_reading_the_line_again() {
+fn a_waiter_that_knows_it_is_first_takes_a_freed_lock_without_reading_the_queue_again() {
     let mut world = one_waits(WaitMode::WAITS);
     world.sent(1);
     world.sent_at_the_next_poll(1);

@@ -116,7 +116,7 @@ fn tasks_that_two_members_gave_up_a_moment_ago_are_counted_once() {
 }
 
 #[test]
-fn one_that_must_give_gives_to_members_that_did_not_give_the_task_up() {
+fn a_draining_member_gives_to_members_that_did_not_give_the_task_up() {
     let drains = members(3, [(0, PlanMember { draining: true, ..member(0) })]);
     let tasks = [task(0, Some(0)), task(1, Some(0)), task(2, Some(1)), task(3, Some(1)), task(4, Some(1))];
     let (owners, moved) = planned(&tasks, &drains, &[(0, &[2]), (1, &[2])]);
@@ -226,7 +226,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_waits_because_of_what_was_given_up(fleet in yielding_fleets()) {
+    fn no_task_waits_because_it_was_given_up(fleet in yielding_fleets()) {
         let plain: Vec<_> = fleet.members.iter().map(|member| PlanMember { failing: false, ..*member }).collect();
         prop_assert_eq!(fleet.plan().waiting.len(), plan(&fleet.tasks, &plain).waiting.len());
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::model::PauseBefore;
 
 #[test]
-fn what_waits_to_be_made_up_for_is_looked_at_again_after_a_pause() {
+fn missed_ticks_still_to_be_run_are_judged_again_after_a_pause() {
     let policies = Policies { misfire: Misfire::All { window: HOUR, at_most: 100 }, ..Policies::default() };
     let mut ticks = by_the_minute(policies, &[], at(180));
     assert_eq!(ticks.next(at(180)), first(at(60)));
@@ -63,7 +63,7 @@ fn a_schedule_that_never_waits_remembers_no_run_that_is_dealt_with() {
 }
 
 #[test]
-fn what_was_not_begun_is_claimed_again_in_its_place_and_counts_as_no_try() {
+fn an_unbegun_tick_is_claimed_again_in_its_place_and_counts_as_no_try() {
     let not_begun = |attempt| [run(Entry::Tick, at(60), attempt, Some(Outcome::NotBegun))];
     for on_crash in [OnCrash::default(), OnCrash::AtMostOnce] {
         let policies = Policies { on_crash, ..Policies::default() };
@@ -76,7 +76,7 @@ fn what_was_not_begun_is_claimed_again_in_its_place_and_counts_as_no_try() {
 }
 
 #[test]
-fn what_was_not_begun_and_is_too_late_is_told_once() {
+fn an_unbegun_tick_that_is_too_late_is_recorded_once() {
     let skip = Policies { misfire: Misfire::Skip { tolerance: MINUTE }, ..Policies::default() };
     let not_begun = run(Entry::Tick, at(60), 1, Some(Outcome::NotBegun));
     let mut ticks = by_the_minute(skip, std::slice::from_ref(&not_begun), at(121));
@@ -88,7 +88,7 @@ fn what_was_not_begun_and_is_too_late_is_told_once() {
 }
 
 #[test]
-fn what_was_not_begun_is_one_of_those_that_are_late() {
+fn an_unbegun_tick_counts_among_the_late_ticks() {
     let not_begun = [run(Entry::Tick, at(60), 1, Some(Outcome::NotBegun))];
     let instead_of = Some((Term::new(5), 1));
     let again = TickStep::Run(Attempt { entry: Entry::Tick, instant: at(60), number: 1, instead_of });

@@ -196,7 +196,7 @@ impl Fleet {
 }
 
 #[test]
-fn whatever_is_heard_late_fleets_come_to_rest_with_all_shared_out_evenly() {
+fn fleets_come_to_rest_with_all_tasks_shared_out_evenly_however_late_news_is_heard() {
     for seed in 0..300 {
         let mut fleet = Fleet::new(seed, 5 + usize::try_from(seed % 30).unwrap());
         fleet.join();

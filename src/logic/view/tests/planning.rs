@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    logic::failing::Row,
+    model::FailureRow,
     model::{Candidate, Closed, Ended, Holding, Kind, LockId, Past},
 };
 
@@ -24,7 +24,7 @@ fn joined(number: u128, of: Share) -> SessionSeen {
 }
 
 #[test]
-fn what_is_reserved_goes_to_the_latest_session_of_its_name() {
+fn reserved_tasks_go_to_the_latest_session_of_the_same_name() {
     let mut one = view(1);
     one.learns(&key(0), Some((9, 5)), at(0));
     one.saw(id(9), &dead(9, Death::own(), 60 * SECOND, 0), at(0), None);
@@ -45,7 +45,7 @@ fn what_is_reserved_goes_to_the_latest_session_of_its_name() {
 }
 
 #[test]
-fn what_is_reserved_goes_to_nobody_that_is_not_known_to_know_it() {
+fn reserved_tasks_wait_while_their_returning_member_is_not_known_to_know_them() {
     let mut one = view(1);
     one.learns(&key(0), Some((9, 5)), at(0));
     one.saw(id(9), &dead(9, Death::own(), 60 * SECOND, 0), at(0), None);
@@ -190,7 +190,7 @@ fn many_small_spreads_are_shared_out_evenly() {
 /// A task that its last holder gave up, and that rests for so long.
 fn given_up(task: usize, by: u128, now: StoreTime, rest: Duration) -> LockSeen {
     let lock = LockId { namespace: "n".parse().unwrap(), kind: Kind::of_tasks(&spread()), key: key(task) };
-    let note = Row::begun(now, &holder(by), "no route to host".to_owned()).note();
+    let note = FailureRow::begun(now, &holder(by), "no route to host".to_owned()).note();
     let term = Term::new(task as u64 + 1);
     let last = Past::new(holder(by), term, StoreTime::from_millis(0), now, Ended::Released);
     LockSeen::Found(LockRecord {

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_written_is_read() {
+    fn a_bell_is_read_as_it_was_written() {
         for to in topics() {
             for at in [None, Some(Timestamp { time: 5, increment: 6 })] {
                 let documents = written(&to, &all(), at);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_understands_is_passed_over() {
+    fn bells_and_news_that_cannot_be_read_are_passed_over() {
         let [to, _] = topics();
         let mut document = written(&to, &all(), None).remove(0);
         document.insert("loud", true);

@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_after_the_last_bell_was_missed() {
+    fn bells_after_the_last_one_heard_were_missed() {
         let bells: Vec<_> = (0..4).map(|id| doc! { "_id": id }).collect();
         let missed = |last: Option<i32>| {
             let last = last.map(Bson::from);

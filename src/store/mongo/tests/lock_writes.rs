@@ -409,7 +409,7 @@ fn the_latest_grants_of_sessions() {
 }
 
 #[test]
-fn what_decides_is_kept_by_a_majority_and_both_ends_have_the_limit() {
+fn a_take_is_kept_by_a_majority_and_limited_at_both_ends() {
     let command = modify("locks", take_statement(&Take { lock: lock(), by: candidate() }, &[]), LIMIT);
     assert_eq!(
         command.get_document("writeConcern").unwrap(),

@@ -101,7 +101,7 @@ async fn next(ear: &mut BoxStream<'static, Hint>) -> Hint {
 }
 
 #[tokio::test]
-async fn whoever_listens_hears_what_concerns_it_from_any_process() {
+async fn a_listener_hears_the_bells_of_its_topics_from_any_process() {
     let (place, topics) = (Place::new(), topics(&[me()]));
     // A store of its own, as another process has it.
     let other = Hints::new(&place.hints.0.database, None);
@@ -128,7 +128,7 @@ async fn whoever_listens_hears_what_concerns_it_from_any_process() {
 }
 
 #[tokio::test]
-async fn what_was_not_committed_is_not_heard() {
+async fn a_bell_that_was_not_committed_is_not_heard() {
     let (place, topics) = (Place::new(), topics(&[me()]));
     let mut ear = place.hints.listen(topics.subscribe());
     place.listens(&mut ear).await;
@@ -174,7 +174,7 @@ async fn without_a_topic_there_is_no_thread() {
 }
 
 #[tokio::test]
-async fn nobody_is_woken_by_writes_that_ring_nothing_nor_by_any_read() {
+async fn listeners_are_not_woken_by_reads_or_by_writes_that_ring_nothing() {
     let (place, topics) = (Place::new(), topics(&[me()]));
     let mut ear = place.hints.listen(topics.subscribe());
     let listener = place.listens(&mut ear).await;
@@ -230,7 +230,7 @@ async fn a_database_that_is_gone_or_cannot_be_watched_is_told_of() {
 }
 
 #[test]
-fn whoever_is_too_far_behind_gets_a_resync_and_old_rings_are_pruned() {
+fn a_reader_too_far_behind_gets_a_resync_and_old_rings_are_pruned() {
     let place = Place::new();
     let (mut near, mut far, mut writer) = (place.reader(), place.reader(), place.connect());
     for round in 0..60 {

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_version_has_not_written_is_not_read() {
+    fn bell_texts_that_this_version_never_writes_are_not_read() {
         for text in [
             "",
             "lock",

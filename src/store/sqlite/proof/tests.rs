@@ -233,7 +233,7 @@ fn a_file_is_made_once_and_for_nobody_else() {
 }
 
 #[test]
-fn who_may_use_the_database_may_use_the_files_beside_it() {
+fn session_files_have_the_permissions_of_the_database() {
     let place = Place::new();
     let files = SessionFiles::open(&place.0, 0o100_664).unwrap().unwrap();
     let _held = files.hold(id(1)).unwrap();
@@ -245,7 +245,7 @@ fn who_may_use_the_database_may_use_the_files_beside_it() {
 }
 
 #[test]
-fn nothing_but_that_very_file_is_proof() {
+fn a_file_that_is_missing_replaced_or_of_another_boot_is_no_proof() {
     let place = Place::new();
     let files = place.files();
     let identity = files.hold(id(1)).unwrap().identity().clone();
@@ -342,7 +342,7 @@ fn a_frozen_process_is_not_dead() {
 }
 
 #[test]
-fn where_files_are_not_local_nothing_is_proven() {
+fn files_that_are_not_local_prove_nothing() {
     let (log, _here) = Log::start();
     assert!(SessionFiles::open(Path::new("/proc/self/fd"), 0o600).unwrap().is_none());
     let told = log.with(&["WARN", "not a local file system", "/fd file_system=", "0x9fa0"]);
@@ -357,7 +357,7 @@ fn where_files_are_not_local_nothing_is_proven() {
 }
 
 #[test]
-fn what_was_closed_before_is_proven_at_the_start_and_what_is_dead_is_removed() {
+fn sessions_closed_before_are_proven_at_the_start_and_files_of_the_dead_are_removed() {
     let place = Place::new();
     let (files, records) = (Arc::new(place.files()), Records::default());
     let gone = files.hold(id(1)).unwrap().identity().clone();
@@ -404,7 +404,7 @@ fn a_session_that_never_got_a_record_leaves_no_file() {
 
 /// Many threads open sessions while others tidy up: no session's file is taken from under its name.
 #[test]
-fn whoever_is_just_opening_a_session_never_loses_its_file() {
+fn an_opening_session_never_loses_its_file() {
     const OPENERS: u128 = 3;
     const EACH: u128 = 300;
 
@@ -457,7 +457,7 @@ fn a_session_that_was_closed_in_the_store_leaves_no_file() {
 }
 
 #[test]
-fn what_could_not_be_written_is_tried_again() {
+fn a_death_that_could_not_be_written_is_tried_again() {
     let place = Place::new();
     let (files, records) = (Arc::new(place.files()), Records::default());
     let (listener, told) = records.listen(&files, 2);
@@ -509,7 +509,7 @@ fn many_that_die_together_are_all_found() {
 }
 
 #[test]
-fn where_the_folder_was_deleted_there_is_no_presence_and_no_proof() {
+fn session_files_in_a_deleted_folder_give_no_presence_and_no_proof() {
     let place = Place::new();
     let files = Arc::new(place.files());
     let (listener, told) = Records::default().listen(&files, 0);

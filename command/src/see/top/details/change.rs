@@ -1,7 +1,7 @@
 //! A change: all that its records say.
 
 use serde_json::Value;
-use tenure::picture::Group;
+use tenure_look::Group;
 
 use super::{
     super::{
@@ -18,7 +18,7 @@ pub(super) fn tell(page: &mut Page<'_>, wanted: &Subject) {
         page.text(0, "It was more than an hour ago, or its record was removed.", Tone::Bad);
         return;
     };
-    let (word, sentence) = group.told();
+    let (word, sentence) = group.describe();
     page.field("when", page.at(group.change.at));
     page.field("what", format!("{word} {}", sentence.trim_end()));
     // Its fields as documents have them: so none is left out.

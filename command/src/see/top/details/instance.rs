@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tenure::{
-    model::{Kind, LockRecord, SessionId},
-    picture::length,
-};
+use tenure::model::{Kind, LockRecord, SessionId};
+use tenure_look::length;
 
 use super::{
     super::{
@@ -39,11 +37,11 @@ pub(super) fn tell(page: &mut Page<'_>, session: SessionId) {
         page.field("stalled", format!("its runtime has run no task since {}", page.at(since)));
     }
     if let Some(death) = &record.death {
-        page.field(one.life.as_str(), format!("{}, said {}: {}", page.at(death.at), death.by, death.why));
+        page.field(one.life.as_str(), format!("{}, declared by {}: {}", page.at(death.at), death.by, death.why));
     }
     for request in &record.requests {
         let (key, term) = (&request.lock.key, request.term);
-        page.field("asked", format!("by {} to give back {key}, term {term}: {}", request.by, request.why));
+        page.field("asked", format!("by {} to release {key}, term {term}: {}", request.by, request.why));
     }
     for share in &record.shares {
         page.field("takes part", format!("{}: {}", share.spread, shares(share)));

@@ -1,9 +1,7 @@
 //! A key: its holder, why a task is where it is, who waits, and who had it before.
 
-use tenure::{
-    model::{LockId, LockRecord, Value, Waiter},
-    picture::{KeyLook, Life, ago, length},
-};
+use tenure::model::{LockId, LockRecord, Value, Waiter};
+use tenure_look::{KeyDetails, Liveness, ago, length};
 
 use super::{
     super::{
@@ -41,14 +39,14 @@ pub(super) fn tell(page: &mut Page<'_>, id: &LockId, answer: Option<&Answer>) {
     }
 }
 
-fn all(page: &mut Page<'_>, record: &LockRecord, look: Option<&KeyLook>) {
+fn all(page: &mut Page<'_>, record: &LockRecord, look: Option<&KeyDetails>) {
     let now = page.now();
     let life = look.and_then(|look| look.life).or_else(|| seen(page, record));
     let (word, tone) = state_of_lock(record, life, page.picture);
     page.toned("state", word, if tone == Tone::Bad { tone } else { Tone::Plain });
     if let Some(held) = &record.holding {
         let by = &held.by;
-        page.field("holder", format!("{}{}", by.holder, life.map_or("", Life::mark)));
+        page.field("holder", format!("{}{}", by.holder, life.map_or("", Liveness::mark)));
         if let Some(session) = look.and_then(|look| look.session.as_ref()) {
             let about = &session.about;
             page.field("place", format!("pid {} on {}", about.pid, about.host));
@@ -61,12 +59,12 @@ fn all(page: &mut Page<'_>, record: &LockRecord, look: Option<&KeyLook>) {
         page.said("who", by.who.as_ref());
         page.said("why", by.why.as_ref());
         // It may be a secret, and a screen stays open.
-        let hint = |value: &Value| format!("{} bytes: `tenure show` tells it", value.as_bytes().len());
+        let hint = |value: &Value| format!("{} bytes: `tenure show` prints it", value.as_bytes().len());
         page.said("value", by.value.as_ref().map(hint));
     }
     page.field("term", record.term.to_string());
     if let Some(closed) = record.closed.filter(|closed| !closed.left(now).is_zero()) {
-        page.field("closed", format!("until {}: nobody may take it yet", page.at(closed.until)));
+        page.field("closed", format!("until {}: it cannot be acquired yet", page.at(closed.until)));
     }
     for (at, reason) in page.picture.reasons(record).iter().enumerate() {
         page.field(if at == 0 { "reason" } else { "" }, reason);
@@ -78,9 +76,9 @@ fn all(page: &mut Page<'_>, record: &LockRecord, look: Option<&KeyLook>) {
 }
 
 /// Returns the state of the key's holder in the picture.
-fn seen(page: &Page<'_>, record: &LockRecord) -> Option<Life> {
+fn seen(page: &Page<'_>, record: &LockRecord) -> Option<Liveness> {
     let by = record.holding.as_ref()?.by.session;
-    Some(page.picture.instance(by).map_or(Life::Missing, |one| one.life))
+    Some(page.picture.instance(by).map_or(Liveness::Missing, |one| one.life))
 }
 
 fn waiters(page: &mut Page<'_>, waiters: &[Waiter], whole: bool) {
@@ -103,7 +101,7 @@ fn waiters(page: &mut Page<'_>, waiters: &[Waiter], whole: bool) {
         );
     }
     if !whole {
-        page.text(0, "Others wait behind these.", Tone::Quiet);
+        page.text(0, "More waiters follow.", Tone::Quiet);
     }
 }
 
@@ -111,7 +109,7 @@ fn past(page: &mut Page<'_>, record: &LockRecord) {
     if record.past.is_empty() {
         return;
     }
-    page.heading("Who had it before, the last one first");
+    page.heading("Earlier holders, the last one first");
     for past in &record.past {
         let long = length(past.to.since(past.from));
         let (how, term, to) = (past.how.as_str(), past.term, page.at(past.to));

@@ -1,9 +1,7 @@
 //! A schedule: when it runs, who has it, and how its runs went.
 
-use tenure::{
-    model::{Entry, RunRecord, ScheduleId},
-    picture::{Schedule, ago, ended, length, why_ended},
-};
+use tenure::model::{Entry, RunRecord, ScheduleId};
+use tenure_look::{ScheduleView, ago, ended, length, why_ended};
 
 use super::{
     super::{
@@ -52,9 +50,9 @@ pub(super) fn tell(page: &mut Page<'_>, id: &ScheduleId, answer: Option<&Answer>
     }
 }
 
-fn about(page: &mut Page<'_>, schedule: &Schedule) {
+fn about(page: &mut Page<'_>, schedule: &ScheduleView) {
     let record = &schedule.status.record;
-    let (word, tone) = standing(schedule, schedule.standing(page.picture.ttl()));
+    let (word, tone) = standing(schedule, schedule.state(page.picture.ttl()));
     page.toned("state", word, if tone == Tone::Bad { tone } else { Tone::Plain });
     if let Some(pause) = record.pause.as_ref().filter(|_| schedule.paused) {
         page.field("paused", format!("{}, by {}: {}", page.at(pause.since), pause.by, pause.why));
@@ -70,7 +68,7 @@ fn about(page: &mut Page<'_>, schedule: &Schedule) {
         Some(owner) => {
             page.field("holder", format!("{}{}, term {}", owner.holder, owner.life.mark(), owner.term));
         }
-        None => page.field("holder", "nobody"),
+        None => page.field("holder", "none"),
     }
     for (at, next) in schedule.next.iter().enumerate() {
         page.field(if at == 0 { "next" } else { "" }, page.at(*next));
@@ -82,7 +80,7 @@ fn about(page: &mut Page<'_>, schedule: &Schedule) {
     page.field("failures", format!("{} in a row", schedule.status.failures));
 }
 
-fn run(page: &mut Page<'_>, schedule: &Schedule, run: &RunRecord) {
+fn run(page: &mut Page<'_>, schedule: &ScheduleView, run: &RunRecord) {
     let on = schedule.is_on(run);
     let (sign, how, now) = (cell_of_run(run, on), ended(run, on), page.now());
     let mut told = format!("{sign} {}: {how}", page.at(run.id.instant));

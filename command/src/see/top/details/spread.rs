@@ -1,10 +1,7 @@
 //! A spread: its members, and of each task who has it and why.
 
-use tenure::{
-    model::SpreadName,
-    picture::{Life, Task, length},
-    spread::TaskState,
-};
+use tenure::{model::SpreadName, spread::TaskState};
+use tenure_look::{Liveness, TaskView, length};
 
 use super::{
     super::{
@@ -21,7 +18,7 @@ const BAR: usize = 10;
 pub(super) fn tell(page: &mut Page<'_>, name: &SpreadName) {
     page.heading(&format!("Spread {name}"));
     let Some(spread) = page.picture.spread(name, 0, TOLD) else {
-        page.text(0, "Nobody takes part in it any more, and it has no task.", Tone::Bad);
+        page.text(0, "No instance takes part in it any more, and it has no task.", Tone::Bad);
         return;
     };
     let of = page.picture.task_count(name);
@@ -34,7 +31,7 @@ pub(super) fn tell(page: &mut Page<'_>, name: &SpreadName) {
     );
     page.heading(&count(spread.members.len(), "member"));
     if spread.members.is_empty() {
-        page.text(0, "No instance that is alive takes part.", Tone::Bad);
+        page.text(0, "No living instance takes part.", Tone::Bad);
     }
     let most = spread.members.iter().map(|one| one.member.tasks).max().unwrap_or_default();
     for one in &spread.members {
@@ -44,12 +41,12 @@ pub(super) fn tell(page: &mut Page<'_>, name: &SpreadName) {
         let bar = bar(permille(member.tasks, whole), BAR);
         let has = count(member.tasks, "task");
         let tone = match one.life {
-            Life::Alive if member.failing => Tone::Note,
-            Life::Alive => Tone::Plain,
+            Liveness::Alive if member.failing => Tone::Note,
+            Liveness::Alive => Tone::Plain,
             _ => Tone::Bad,
         };
         let mark = match one.life {
-            Life::Alive if member.failing => " (failing)",
+            Liveness::Alive if member.failing => " (failing)",
             life => life.mark(),
         };
         let share = shares(&member.share);
@@ -64,7 +61,7 @@ pub(super) fn tell(page: &mut Page<'_>, name: &SpreadName) {
     }
 }
 
-fn task(page: &mut Page<'_>, task: &Task) {
+fn task(page: &mut Page<'_>, task: &TaskView) {
     let tone = match &task.state {
         _ if task.looks_dead => Tone::Bad,
         TaskState::Moving { from: None, .. } | TaskState::WaitingForRoom { .. } => Tone::Bad,

@@ -97,11 +97,11 @@ async fn the_details_of_everything() {
         state.step(Event::Key(Key::Enter));
         let answer = match state.step(Event::Key(Key::Enter)) {
             Step::Ask(Ask::Key(id)) => {
-                let look = pictures.look().key(id.clone()).await.unwrap();
+                let look = pictures.reader().key(id.clone()).await.unwrap();
                 Some(Answer::Key(id, Ok(Box::new(look))))
             }
             Step::Ask(Ask::Ledger(id)) => {
-                let read = pictures.look().history(id.clone(), None, 100).await.unwrap();
+                let read = pictures.reader().history(id.clone(), None, 100).await.unwrap();
                 Some(Answer::Ledger(id, Ok(Box::new(read))))
             }
             Step::Draw => None,
@@ -151,11 +151,11 @@ async fn a_value_is_not_on_the_screen() {
     keys(&mut state, "/leader");
     state.step(Event::Key(Key::Enter));
     let Step::Ask(Ask::Key(id)) = state.step(Event::Key(Key::Enter)) else { panic!("it is a key") };
-    let look = scene.pictures().look().key(id.clone()).await.unwrap();
+    let look = scene.pictures().reader().key(id.clone()).await.unwrap();
     assert!(look.record.as_ref().unwrap().holding.as_ref().unwrap().by.value.is_some());
     state.step(Event::Answer(Answer::Key(id, Ok(Box::new(look)))));
     let screen = screen(&state);
-    assert!(screen.contains("8 bytes: `tenure show` tells it") && !screen.contains("a secret"), "{screen}");
+    assert!(screen.contains("8 bytes: `tenure show` prints it") && !screen.contains("a secret"), "{screen}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -221,7 +221,7 @@ async fn rows_are_filtered_and_ordered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_long_is_scrolled() {
+async fn a_page_that_is_longer_than_the_screen_is_scrolled() {
     let (_scene, mut state) = looking(View::Spreads, (60, 10)).await;
     state.step(Event::Key(Key::End));
     state.step(Event::Key(Key::Enter));
@@ -239,14 +239,14 @@ async fn what_is_long_is_scrolled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_says_that_nothing_was_read_and_that_nothing_is_there() {
+async fn the_screen_tells_a_store_that_was_not_read_from_an_empty_one() {
     let mut state = state(View::Instances, SMALL);
     assert!(screen(&state).contains("Loading."), "{}", screen(&state));
     let scene = Scene::new();
     let faulty = Faulty::default().around(scene.store());
     faulty.intercept().always(Operation::ALL, Fault::Refused);
     let unread = scene.pictures_by(faulty).follow().next().await.unwrap_err();
-    state.step(Event::Unread(unread.clone()));
+    state.step(Event::NotLoaded(unread.clone()));
     assert_eq!(screen(&state).lines().nth(1).unwrap().trim_end(), unread.to_string());
     state.step(Event::Picture(Scene::new().picture().await));
     for (view, said) in [

@@ -1,7 +1,7 @@
 //! Changes within the last hour, as far as records remember, the latest first.
 
 use jiff::tz::TimeZone;
-use tenure::picture::{Group, Picture, Sort};
+use tenure_look::{Group, Picture, Severity};
 
 use super::super::list::{Cell, Column, List, Row, Subject, Tone};
 use crate::times;
@@ -15,13 +15,13 @@ const COLUMNS: &[Column] = &[
 
 pub(super) fn list(picture: &Picture, zone: &TimeZone) -> List {
     let row = |group: &Group| {
-        let (word, sentence) = group.told();
-        let (sort, tone) = match group.change.sort() {
-            Sort::Failure => ("failure", Tone::Bad),
-            Sort::Loss => ("loss", Tone::Bad),
-            Sort::Takeover => ("takeover", Tone::Note),
-            Sort::Move => ("move", Tone::Plain),
-            Sort::Other => ("", Tone::Plain),
+        let (word, sentence) = group.describe();
+        let (sort, tone) = match group.change.severity() {
+            Severity::Failure => ("failure", Tone::Bad),
+            Severity::Loss => ("loss", Tone::Bad),
+            Severity::Takeover => ("takeover", Tone::Note),
+            Severity::Move => ("move", Tone::Plain),
+            Severity::Other => ("", Tone::Plain),
         };
         let at = group.change.at;
         let cells = vec![
@@ -38,6 +38,6 @@ pub(super) fn list(picture: &Picture, zone: &TimeZone) -> List {
 
 /// A group may grow by what happened before: it is named by what happened last.
 pub(in super::super) fn subject(group: &Group) -> Subject {
-    let (word, sentence) = group.change.told();
+    let (word, sentence) = group.change.describe();
     Subject::Change(format!("{} {word} {sentence}", group.change.at))
 }

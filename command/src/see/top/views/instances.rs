@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tenure::{
-    model::{Kind, SessionId, SpreadName},
-    picture::{Instance, Life, Picture, SpreadMember, ago, length},
-};
+use tenure::model::{Kind, SessionId, SpreadName};
+use tenure_look::{Instance, Liveness, Picture, SpreadMember, ago, length};
 
 use super::super::{
     list::{Cell, Column, List, Row, Subject, Tone},
@@ -56,10 +54,10 @@ pub(super) fn list(picture: &Picture) -> List {
 /// Returns the state of an instance in a word, and its tone.
 pub(in super::super) fn state(one: &Instance) -> (&'static str, Tone) {
     let tone = match one.life {
-        Life::Alive if one.is_stalled() => Tone::Bad,
-        Life::Alive if one.is_draining() || one.is_paused() => Tone::Note,
-        Life::Alive => Tone::Good,
-        Life::Closed => Tone::Quiet,
+        Liveness::Alive if one.is_stalled() => Tone::Bad,
+        Liveness::Alive if one.is_draining() || one.is_paused() => Tone::Note,
+        Liveness::Alive => Tone::Good,
+        Liveness::Closed => Tone::Quiet,
         _ => Tone::Bad,
     };
     (one.word(), tone)

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tenure::{
-    model::{Kind, LockId, LockRecord, SessionId},
-    picture::{Life, Picture, Queue, ago, length},
-};
+use tenure::model::{Kind, LockId, LockRecord, SessionId};
+use tenure_look::{Liveness, Picture, Queue, ago, length};
 
 use super::{
     super::list::{Cell, Column, List, Row, Subject, Tone},
@@ -39,19 +37,19 @@ pub(super) fn list(picture: &Picture) -> List {
     List::new(COLUMNS, rows)
 }
 
-fn lives(picture: &Picture) -> BTreeMap<SessionId, Life> {
-    picture.sessions().map(|session| (session.id, Life::of(session, picture.now()))).collect()
+fn lives(picture: &Picture) -> BTreeMap<SessionId, Liveness> {
+    picture.sessions().map(|session| (session.id, Liveness::of(session, picture.now()))).collect()
 }
 
 fn row(
     record: &LockRecord,
     queue: Option<&Queue>,
-    lives: &BTreeMap<SessionId, Life>,
+    lives: &BTreeMap<SessionId, Liveness>,
     picture: &Picture,
 ) -> Row {
     let now = picture.now();
     let by = record.holding.as_ref().map(|held| &held.by);
-    let life = by.map(|by| lives.get(&by.session).copied().unwrap_or(Life::Missing));
+    let life = by.map(|by| lives.get(&by.session).copied().unwrap_or(Liveness::Missing));
     let (word, tone) = state(record, life, picture);
     let since = record.holding.as_ref().map(|held| held.acquired_at);
     let since = since.or_else(|| record.past.first().map(|past| past.to));
@@ -72,10 +70,14 @@ fn row(
 }
 
 /// Returns the state of a key in a word or two, and its tone.
-pub(in super::super) fn state(record: &LockRecord, life: Option<Life>, picture: &Picture) -> (String, Tone) {
+pub(in super::super) fn state(
+    record: &LockRecord,
+    life: Option<Liveness>,
+    picture: &Picture,
+) -> (String, Tone) {
     match (&record.holding, life) {
-        (Some(_), Some(Life::Alive) | None) => ("held".to_owned(), Tone::Plain),
-        (Some(_), Some(Life::Missing)) => ("held, no session".to_owned(), Tone::Bad),
+        (Some(_), Some(Liveness::Alive) | None) => ("held".to_owned(), Tone::Plain),
+        (Some(_), Some(Liveness::Missing)) => ("held, no session".to_owned(), Tone::Bad),
         (Some(_), Some(life)) => (format!("held, {}", life.as_str()), Tone::Bad),
         (None, _) => {
             let left = record.closed.map(|closed| closed.left(picture.now()));

@@ -1,9 +1,7 @@
 //! The schedules: what there is to say of each before all else, when it is next, and how its last runs went.
 
-use tenure::{
-    model::{Entry, Outcome, RunRecord},
-    picture::{Picture, Schedule, Standing, ago, ended, why_ended},
-};
+use tenure::model::{Entry, Outcome, RunRecord};
+use tenure_look::{Picture, ScheduleState, ScheduleView, ago, ended, why_ended};
 
 use super::super::list::{Cell, Column, List, Row, Subject, Tone};
 
@@ -11,7 +9,7 @@ const COLUMNS: &[Column] = &[
     Column::new("SCHEDULE", 10, 40, 0),
     Column::new("STATE", 8, 20, 1),
     Column::new("NEXT", 9, 12, 3),
-    Column::new("LAST RUNS", Schedule::RUNS, Schedule::RUNS, 2),
+    Column::new("LAST RUNS", ScheduleView::RUNS, ScheduleView::RUNS, 2),
     Column::number("FAILURES", 5),
     Column::new("HOLDER", 8, 40, 4),
     Column::new("LAST", 10, 60, 6),
@@ -21,16 +19,16 @@ const COLUMNS: &[Column] = &[
 pub(super) fn list(picture: &Picture) -> List {
     let now = picture.now();
     let ttl = picture.ttl();
-    let row = |one: Schedule| {
+    let row = |one: ScheduleView| {
         let record = &one.status.record;
-        let (word, tone) = standing(&one, one.standing(ttl));
-        let rank = match one.standing(ttl) {
-            Standing::Overdue { .. } => 0,
-            Standing::Due => 1,
-            Standing::Running => 2,
-            Standing::Paused => 3,
-            Standing::Waiting => 4,
-            Standing::Undefined => 5,
+        let (word, tone) = standing(&one, one.state(ttl));
+        let rank = match one.state(ttl) {
+            ScheduleState::Overdue { .. } => 0,
+            ScheduleState::Due => 1,
+            ScheduleState::Running => 2,
+            ScheduleState::Paused => 3,
+            ScheduleState::Waiting => 4,
+            ScheduleState::Undefined => 5,
         };
         let next = one.next.first().map(|next| (ago(*next, now), next.as_millis()));
         let failures = one.status.failures;
@@ -49,7 +47,7 @@ pub(super) fn list(picture: &Picture) -> List {
             } else {
                 Tone::Plain
             }),
-            Cell::text(owner.unwrap_or_else(|| "nobody".to_owned())),
+            Cell::text(owner.unwrap_or_else(|| "none".to_owned())),
             Cell::text(last).tone(tone_of_last),
             Cell::text(format!("{}{}", when.unwrap_or_default(), zone.unwrap_or_default())),
         ];
@@ -60,21 +58,23 @@ pub(super) fn list(picture: &Picture) -> List {
 }
 
 /// Returns the standing of a schedule in words, and its tone.
-pub(in super::super) fn standing(one: &Schedule, standing: Standing) -> (String, Tone) {
+pub(in super::super) fn standing(one: &ScheduleView, standing: ScheduleState) -> (String, Tone) {
     match standing {
-        Standing::Overdue { .. } => (standing.to_string(), Tone::Bad),
-        Standing::Paused => (standing.to_string(), Tone::Note),
-        Standing::Running => (standing.to_string(), Tone::Good),
+        ScheduleState::Overdue { .. } => (standing.to_string(), Tone::Bad),
+        ScheduleState::Paused => (standing.to_string(), Tone::Note),
+        ScheduleState::Running => (standing.to_string(), Tone::Good),
         // It is no trouble yet: its owner may be on its way to it.
-        Standing::Due if one.owner.is_none() => (format!("{standing}, nobody"), Tone::Note),
-        Standing::Due | Standing::Waiting | Standing::Undefined => (standing.to_string(), Tone::Plain),
+        ScheduleState::Due if one.owner.is_none() => (format!("{standing}, no owner"), Tone::Note),
+        ScheduleState::Due | ScheduleState::Waiting | ScheduleState::Undefined => {
+            (standing.to_string(), Tone::Plain)
+        }
     }
 }
 
 /// The last runs, a character each, the last one on the right.
-fn runs(one: &Schedule) -> String {
+fn runs(one: &ScheduleView) -> String {
     let cells: String = one.ledger.runs.iter().rev().map(|run| cell(run, one.is_on(run))).collect();
-    format!("{cells:>width$}", width = Schedule::RUNS)
+    format!("{cells:>width$}", width = ScheduleView::RUNS)
 }
 
 /// A character for a run.
@@ -98,7 +98,7 @@ pub(in super::super) fn cell(run: &RunRecord, is_on: bool) -> char {
 }
 
 /// Returns the outcome and time of the last run, and its tone.
-fn last(one: &Schedule, picture: &Picture) -> (String, Tone) {
+fn last(one: &ScheduleView, picture: &Picture) -> (String, Tone) {
     let Some(run) = &one.status.last else { return (String::new(), Tone::Plain) };
     let is_on = one.is_on(run);
     let outcome = run.finish.as_ref().map(|finish| finish.outcome);

@@ -1,9 +1,7 @@
 //! The spreads: members, tasks, what rests, what nobody has and waits to be taken.
 
-use tenure::{
-    model::{Share, SpreadName},
-    picture::{Picture, SpreadSummary, terms},
-};
+use tenure::model::{Share, SpreadName};
+use tenure_look::{Picture, SpreadSummary, terms};
 
 use super::super::{
     list::{Cell, Column, List, Row, Subject, Tone},
@@ -47,7 +45,7 @@ fn note(one: &SpreadSummary, picture: &Picture) -> String {
         [count(one.silent, "look dead"), count(one.failing, "failing"), count(one.draining, "draining")];
     let mut notes: Vec<_> = notes.into_iter().flatten().collect();
     if one.orphans > 0 {
-        notes.push(format!("nobody has {}", orphans(&one.spread, picture)));
+        notes.push(format!("orphans: {}", orphans(&one.spread, picture)));
     }
     notes.join(", ")
 }

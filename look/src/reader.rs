@@ -7,11 +7,11 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    Held, Instance, KeyLook, Ledger, Lives, Lock, Picture, Schedule, instance, life::now_beside,
-    reader::Reader, schedule,
-};
 use crate::{
+    HeldCounts, Instance, KeyDetails, Ledger, Lock, Picture, ScheduleView, SessionStates, instance,
+    liveness::now_beside, poller::Poller, schedule,
+};
+use tenure::{
     Clock, StoreError, SystemClock,
     clock::Moment,
     model::{
@@ -32,13 +32,13 @@ const LEDGERS_AT_ONCE: usize = 100;
 
 /// A namespace of a store, to look at. It opens no session and changes nothing.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct Reader {
     store: Arc<dyn Store>,
     namespace: Namespace,
     clock: Arc<dyn Clock>,
 }
 
-impl Look {
+impl Reader {
     /// Records of a page.
     pub const PAGE: usize = 100;
 
@@ -73,7 +73,7 @@ impl Look {
     }
 
     /// The moment by the clock that it looks by.
-    pub(super) fn moment(&self) -> Moment {
+    pub(crate) fn moment(&self) -> Moment {
         self.clock.now()
     }
 
@@ -131,7 +131,7 @@ impl Look {
         session: SessionId,
         after: Option<Cursor>,
         at_most: usize,
-    ) -> Result<Page<crate::store::Held>, StoreError> {
+    ) -> Result<Page<tenure::store::Held>, StoreError> {
         self.store.held_by(session, after, at_most, LIMIT).await
     }
 
@@ -153,7 +153,10 @@ impl Look {
     /// # Errors
     ///
     /// If the store does not answer.
-    pub async fn observe(&self, sessions: impl IntoIterator<Item = SessionId>) -> Result<Lives, StoreError> {
+    pub async fn observe(
+        &self,
+        sessions: impl IntoIterator<Item = SessionId>,
+    ) -> Result<SessionStates, StoreError> {
         let wanted: BTreeSet<SessionId> = sessions.into_iter().collect();
         let wanted: Vec<_> = wanted.into_iter().collect();
         let mut seen = Vec::new();
@@ -169,13 +172,13 @@ impl Look {
     /// # Errors
     ///
     /// If the store does not answer.
-    pub async fn key(&self, id: LockId) -> Result<KeyLook, StoreError> {
+    pub async fn key(&self, id: LockId) -> Result<KeyDetails, StoreError> {
         let seen = self.seen_locks(std::slice::from_ref(&id)).await?.pop().unwrap_or(LockSeen::Absent);
         let line = self.store.waiters(id.clone(), WAITERS, LIMIT).await?;
         let session = if let LockSeen::Found(record) = &seen { holder(record) } else { None };
         let lives = self.observe(session).await?;
         let now = self.now_beside(lives.records());
-        Ok(KeyLook::of(id, seen, line, &lives, now))
+        Ok(KeyDetails::of(id, seen, line, &lives, now))
     }
 
     /// Reads the first of those who wait for a lock.
@@ -183,7 +186,7 @@ impl Look {
     /// # Errors
     ///
     /// If the store does not answer.
-    pub async fn line(&self, id: LockId, at_most: usize) -> Result<crate::store::Line, StoreError> {
+    pub async fn line(&self, id: LockId, at_most: usize) -> Result<tenure::store::Line, StoreError> {
         self.store.waiters(id, at_most, LIMIT).await
     }
 
@@ -268,9 +271,9 @@ impl Look {
     pub async fn schedules_of(
         &self,
         records: Vec<ScheduleRecord>,
-    ) -> Result<(Vec<Schedule>, StoreTime), StoreError> {
+    ) -> Result<(Vec<ScheduleView>, StoreTime), StoreError> {
         let ids: Vec<_> = records.iter().map(|record| record.id.clone()).collect();
-        let ledgers = self.last_runs(&ids, Schedule::RUNS).await?;
+        let ledgers = self.last_runs(&ids, ScheduleView::RUNS).await?;
         let locks = self.seen_locks(&ids.iter().map(schedule::lock_of).collect::<Vec<_>>()).await?;
         let locks: Vec<_> = locks.into_iter().map(LockSeen::found).collect();
         let holders = locks.iter().flatten().filter_map(holder);
@@ -280,7 +283,7 @@ impl Look {
         let both = ledgers.into_iter().zip(locks);
         let looks = records.into_iter().zip(both).map(|(record, (ledger, lock))| {
             let ledger = Ledger { is_all: ledger.next.is_none(), runs: ledger.items, read_at: now };
-            Schedule::of(record, ledger, lock.as_ref(), &lives, now)
+            ScheduleView::of(record, ledger, lock.as_ref(), &lives, now)
         });
         Ok((looks.collect(), now))
     }
@@ -291,9 +294,9 @@ impl Look {
     ///
     /// If the store does not answer.
     pub async fn picture(&self) -> Result<Picture, StoreError> {
-        let mut reader = Reader::new(self.clone());
-        reader.all().await?;
-        Ok(reader.picture())
+        let mut poller = Poller::new(self.clone());
+        poller.all().await?;
+        Ok(poller.picture())
     }
 
     /// Reads all instances, and counts what each holds: a page after the other, as many as there are.
@@ -305,7 +308,7 @@ impl Look {
         let sessions = all(async |after| self.sessions(after, AT_ONCE).await).await?;
         let locks = all(async |after| self.lock_records(None, after, AT_ONCE).await).await?;
         let now = self.now_beside(&sessions.items);
-        let mut held: BTreeMap<SessionId, Held> = instance::count(&locks.items);
+        let mut held: BTreeMap<SessionId, HeldCounts> = instance::count(&locks.items);
         let mut failing = instance::failing(sessions.items.iter(), &locks.items, now);
         let mut page = sessions.map(|record| {
             let held = held.remove(&record.id).unwrap_or_default();
@@ -318,7 +321,7 @@ impl Look {
 }
 
 /// Reads all pages of a listing.
-pub(super) async fn all<T>(
+pub(crate) async fn all<T>(
     mut read: impl AsyncFnMut(Option<Cursor>) -> Result<Page<T>, StoreError>,
 ) -> Result<Page<T>, StoreError> {
     let mut whole = Page::new(Vec::new(), None);
@@ -335,6 +338,6 @@ pub(super) async fn all<T>(
 }
 
 /// The session that holds a lock.
-pub(super) fn holder(record: &LockRecord) -> Option<SessionId> {
+pub(crate) fn holder(record: &LockRecord) -> Option<SessionId> {
     record.holding.as_ref().map(|held| held.by.session)
 }

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -16,12 +16,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Look, Picture, reader::Reader};
-use crate::{
+use crate::{Picture, Reader, poller::Poller};
+use tenure::{
     StoreError,
     clock::Moment,
     store::{Hint, News},
-    sync::locked,
 };
 
 /// Time between two turns.
@@ -33,13 +32,13 @@ const LINGER: Duration = Duration::from_secs(120);
 
 /// Keeps one picture of a namespace for all who look at it. Nobody looks, nothing is read.
 #[derive(Clone, Debug)]
-pub struct Pictures {
+pub struct LivePicture {
     shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    look: Look,
+    reader: Reader,
     turn: Duration,
     latest: watch::Sender<Option<Latest>>,
     /// News that was reported here, to be read.
@@ -61,41 +60,41 @@ struct Latest {
 }
 
 impl Latest {
-    fn read(&self) -> Result<Arc<Picture>, Unread> {
+    fn read(&self) -> Result<Arc<Picture>, NotLoaded> {
         if self.has_begun {
             return Ok(self.picture.clone());
         }
-        Err(Unread { why: self.picture.trouble().unwrap_or_default().to_owned() })
+        Err(NotLoaded { why: self.picture.trouble().unwrap_or_default().to_owned() })
     }
 }
 
 /// A picture that is kept up as long as this exists.
 #[derive(Debug)]
-pub struct Followed {
+pub struct Subscription {
     latest: watch::Receiver<Option<Latest>>,
 }
 
 /// Nothing was read yet, for the store does not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unread {
+pub struct NotLoaded {
     why: String,
 }
 
-impl fmt::Display for Unread {
+impl fmt::Display for NotLoaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.why)
     }
 }
 
-impl std::error::Error for Unread {}
+impl std::error::Error for NotLoaded {}
 
-impl Pictures {
+impl LivePicture {
     /// Pictures of that namespace. Nothing is read yet.
     #[must_use]
-    pub fn new(look: Look) -> Self {
+    pub fn new(reader: Reader) -> Self {
         Self {
             shared: Arc::new(Shared {
-                look,
+                reader,
                 turn: TURN,
                 latest: watch::Sender::new(None),
                 noticed: Mutex::default(),
@@ -119,8 +118,8 @@ impl Pictures {
 
     /// The namespace, for reads of a page.
     #[must_use]
-    pub fn look(&self) -> &Look {
-        &self.shared.look
+    pub fn reader(&self) -> &Reader {
+        &self.shared.reader
     }
 
     /// Returns the latest picture, or waits for the first one. It is kept up for two minutes from then on.
@@ -132,7 +131,7 @@ impl Pictures {
     /// # Panics
     ///
     /// Outside of a tokio runtime.
-    pub async fn get(&self) -> Result<Arc<Picture>, Unread> {
+    pub async fn get(&self) -> Result<Arc<Picture>, NotLoaded> {
         let mut followed = self.follow();
         loop {
             let latest = followed.latest.borrow_and_update().clone();
@@ -149,7 +148,7 @@ impl Pictures {
     ///
     /// Outside of a tokio runtime.
     #[must_use]
-    pub fn follow(&self) -> Followed {
+    pub fn follow(&self) -> Subscription {
         let mut latest = self.shared.latest.subscribe();
         if latest.borrow().as_ref().is_some_and(|latest| self.shared.is_fresh(latest.at)) {
             latest.mark_changed();
@@ -158,17 +157,17 @@ impl Pictures {
         }
         self.shared.joined.notify_one();
         Shared::keep_up(&self.shared);
-        Followed { latest }
+        Subscription { latest }
     }
 
     /// Has what this names read at once: whoever has changed something wants to see it.
     pub fn notice(&self, news: News) {
-        locked(&self.shared.noticed).push(news);
+        self.shared.noticed().push(news);
         self.shared.has_noticed.notify_one();
     }
 }
 
-impl Followed {
+impl Subscription {
     /// Waits for the next picture; the first time, for one that is not old.
     ///
     /// # Errors
@@ -179,7 +178,7 @@ impl Followed {
     /// # Cancel safety
     ///
     /// Nothing is lost.
-    pub async fn next(&mut self) -> Result<Arc<Picture>, Unread> {
+    pub async fn next(&mut self) -> Result<Arc<Picture>, NotLoaded> {
         loop {
             self.changed().await;
             if let Some(latest) = self.latest.borrow_and_update().as_ref() {
@@ -206,9 +205,13 @@ impl Drop for Kept<'_> {
 }
 
 impl Shared {
+    fn noticed(&self) -> MutexGuard<'_, Vec<News>> {
+        self.noticed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A task that keeps it up reads each turn, whether it is answered or not.
     fn is_fresh(&self, at: Moment) -> bool {
-        self.look.moment().since(at) <= self.turn * 2 + TOGETHER
+        self.reader.moment().since(at) <= self.turn * 2 + TOGETHER
     }
 
     /// Starts to keep the picture up, unless a task does.
@@ -235,9 +238,9 @@ impl Shared {
 
     /// Reads until unfollowed for `LINGER`. Starts from an empty picture, so stale records are never shown as current.
     async fn read(shared: &Arc<Self>) {
-        let mut reader = Reader::new(shared.look.clone());
-        let (topics, listened) = watch::channel(reader.topics());
-        let mut hints = shared.look.store().hints(listened).fuse();
+        let mut poller = Poller::new(shared.reader.clone());
+        let (topics, listened) = watch::channel(poller.topics());
+        let mut hints = shared.reader.store().hints(listened).fuse();
         let next = sleep(Duration::ZERO);
         let leaves = sleep(LINGER);
         tokio::pin!(next, leaves);
@@ -256,10 +259,10 @@ impl Shared {
                         // Nobody can come back.
                         return;
                     }
-                    let read = reader.turn().await;
-                    shared.publish(&mut reader, Some(read));
+                    let read = poller.turn().await;
+                    shared.publish(&mut poller, Some(read));
                     topics.send_if_modified(|known| {
-                        let wanted = reader.topics();
+                        let wanted = poller.topics();
                         let is_new = *known != wanted;
                         *known = wanted;
                         is_new
@@ -267,37 +270,37 @@ impl Shared {
                     next.set(sleep(shared.turn));
                 }
                 Some(hint) = hints.next() => {
-                    reader.hear(hint);
+                    poller.apply_hint(hint);
                     let all = async {
                         while let Some(hint) = hints.next().await {
-                            reader.hear(hint);
+                            poller.apply_hint(hint);
                         }
                     };
                     let _ = timeout(TOGETHER, all).await;
-                    shared.look_there(&mut reader).await;
+                    shared.look_there(&mut poller).await;
                 }
                 () = shared.has_noticed.notified() => {
-                    for news in std::mem::take(&mut *locked(&shared.noticed)) {
-                        reader.hear(Hint::News(news));
+                    for news in std::mem::take(&mut *shared.noticed()) {
+                        poller.apply_hint(Hint::News(news));
                     }
-                    shared.look_there(&mut reader).await;
+                    shared.look_there(&mut poller).await;
                 }
             }
         }
     }
 
     /// Reads what hints name. What cannot be read is left for the next turn, which says so, too.
-    async fn look_there(&self, reader: &mut Reader) {
-        if reader.has_begun() && reader.hinted().await.is_ok_and(|has_read| has_read) {
-            self.publish(reader, None);
+    async fn look_there(&self, poller: &mut Poller) {
+        if poller.has_begun() && poller.hinted().await.is_ok_and(|has_read| has_read) {
+            self.publish(poller, None);
         }
     }
 
-    fn publish(&self, reader: &mut Reader, turn: Option<Result<(), StoreError>>) {
+    fn publish(&self, poller: &mut Poller, turn: Option<Result<(), StoreError>>) {
         if let Some(turn) = turn {
-            reader.ended(turn.err().as_ref());
+            poller.ended(turn.err().as_ref());
         }
-        let (at, picture, has_begun) = (self.look.moment(), Arc::new(reader.picture()), reader.has_begun());
+        let (at, picture, has_begun) = (self.reader.moment(), Arc::new(poller.picture()), poller.has_begun());
         self.latest.send_replace(Some(Latest { at, picture, has_begun }));
     }
 }

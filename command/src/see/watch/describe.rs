@@ -1,10 +1,8 @@
 //! Lines of the watch: the state when it begins, and then the changes.
 
 use serde::Serialize;
-use tenure::{
-    model::{Holder, Key, Kind, LockId, Namespace, SessionId, StoreTime, Term},
-    picture::{Change, Life, Records},
-};
+use tenure::model::{Holder, Key, Kind, LockId, Namespace, SessionId, StoreTime, Term};
+use tenure_look::{Change, Liveness, Records};
 
 use super::snapshot::Scope;
 use crate::{out::one_line, times};
@@ -12,18 +10,18 @@ use crate::{out::one_line, times};
 /// Something that is told in a line.
 pub(super) trait Line: Serialize {
     /// When it was, in a word, and in a sentence.
-    fn told(&self) -> (StoreTime, &'static str, String);
+    fn describe(&self) -> (StoreTime, &'static str, String);
 
     /// The line, whatever the records say.
     fn line(&self) -> String {
-        let (at, word, rest) = self.told();
+        let (at, word, rest) = self.describe();
         format!("{}  {word:<9} {}", times::local(at), one_line(rest.trim_end()))
     }
 }
 
 impl Line for Change {
-    fn told(&self) -> (StoreTime, &'static str, String) {
-        let (word, rest) = Self::told(self);
+    fn describe(&self) -> (StoreTime, &'static str, String) {
+        let (word, rest) = Self::describe(self);
         (self.at, word, rest)
     }
 }
@@ -46,7 +44,7 @@ enum What {
 }
 
 impl Line for First {
-    fn told(&self) -> (StoreTime, &'static str, String) {
+    fn describe(&self) -> (StoreTime, &'static str, String) {
         let (word, rest) = match &self.what {
             What::Watching { namespace, key: Some(key), .. } => {
                 ("watching", format!("{key} in namespace {namespace}"))
@@ -67,7 +65,7 @@ impl Line for First {
 pub(super) fn begin(first: &Records, scope: &Scope) -> Vec<First> {
     let at = first.now.unwrap_or_else(times::now);
     let held = first.locks.values().filter(|record| record.holding.is_some());
-    let alive = first.sessions.values().filter(|(_, life)| *life == Life::Alive);
+    let alive = first.sessions.values().filter(|(_, life)| *life == Liveness::Alive);
     let (namespace, key) = (scope.namespace.clone(), scope.key.clone());
     let watching = What::Watching { namespace, key, held: held.clone().count(), instances: alive.count() };
     let mut told = vec![First { at, what: watching }];
@@ -90,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_line_is_one_line_whatever_the_records_say() {
-        let what = tenure::picture::What::Paused {
+        let what = tenure_look::ChangeKind::Paused {
             schedule: "backup".parse().unwrap(),
             by: "ops".parse().unwrap(),
             why: Why::shortened("two\nlines"),

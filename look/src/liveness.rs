@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::{
+use tenure::{
     model::{SessionId, SessionRecord, StoreTime},
     store::SessionSeen,
 };
 
-/// Apparent liveness of a session, for people: it entitles nobody to anything ([R1](crate::store#rules-of-safety)).
+/// Apparent liveness of a session, for people: it entitles nobody to anything ([R1](tenure::store#rules-of-safety)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Life {
+pub enum Liveness {
     /// Beats.
     Alive,
     /// Silent for longer than its ttl.
@@ -27,7 +27,7 @@ pub enum Life {
     Unreadable,
 }
 
-impl Life {
+impl Liveness {
     /// Returns the apparent liveness of the session of that record.
     #[must_use]
     pub fn of(record: &SessionRecord, now: StoreTime) -> Self {
@@ -80,9 +80,9 @@ impl Life {
 
 /// Sessions as they were found.
 #[derive(Clone, Debug, Default)]
-pub struct Lives(BTreeMap<SessionId, SessionSeen>);
+pub struct SessionStates(BTreeMap<SessionId, SessionSeen>);
 
-impl Lives {
+impl SessionStates {
     /// The record of a session, alive or dead.
     #[must_use]
     pub fn record(&self, session: SessionId) -> Option<&SessionRecord> {
@@ -90,7 +90,7 @@ impl Lives {
     }
 
     /// The answer of the store for a session that was asked for.
-    pub(super) fn seen(&self, session: SessionId) -> Option<&SessionSeen> {
+    pub(crate) fn seen(&self, session: SessionId) -> Option<&SessionSeen> {
         self.0.get(&session)
     }
 
@@ -101,29 +101,29 @@ impl Lives {
 
     /// Returns the apparent liveness of a session; missing if it was not asked for.
     #[must_use]
-    pub fn life(&self, session: SessionId, now: StoreTime) -> Life {
+    pub fn life(&self, session: SessionId, now: StoreTime) -> Liveness {
         match self.0.get(&session) {
-            Some(SessionSeen::Alive(record) | SessionSeen::Dead(record)) => Life::of(record, now),
-            Some(SessionSeen::Missing) | None => Life::Missing,
-            Some(SessionSeen::Refused(_)) => Life::Unreadable,
+            Some(SessionSeen::Alive(record) | SessionSeen::Dead(record)) => Liveness::of(record, now),
+            Some(SessionSeen::Missing) | None => Liveness::Missing,
+            Some(SessionSeen::Refused(_)) => Liveness::Unreadable,
         }
     }
 }
 
-impl FromIterator<(SessionId, SessionSeen)> for Lives {
+impl FromIterator<(SessionId, SessionSeen)> for SessionStates {
     fn from_iter<I: IntoIterator<Item = (SessionId, SessionSeen)>>(seen: I) -> Self {
         Self(seen.into_iter().collect())
     }
 }
 
-impl FromIterator<SessionRecord> for Lives {
+impl FromIterator<SessionRecord> for SessionStates {
     fn from_iter<I: IntoIterator<Item = SessionRecord>>(records: I) -> Self {
         records.into_iter().map(|record| (record.id, SessionSeen::of(record))).collect()
     }
 }
 
 /// Now, as far as the store's clock can be known without asking it: no beat was written in the future.
-pub(super) fn now_beside<'a>(
+pub(crate) fn now_beside<'a>(
     sessions: impl IntoIterator<Item = &'a SessionRecord>,
     clock: StoreTime,
 ) -> StoreTime {
@@ -135,7 +135,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::{About, Death, Holder, Namespace, Nonce, Why};
+    use tenure::model::{About, Death, Holder, Namespace, Nonce, Why};
 
     fn session() -> SessionRecord {
         let about = About::new(Namespace::new("n").unwrap(), Holder::new("pod-1").unwrap());
@@ -147,25 +147,25 @@ mod tests {
     fn a_session_that_is_silent_for_its_ttl_looks_dead() {
         let mut record = session();
         let beat = record.beat_at;
-        assert_eq!(Life::of(&record, beat.plus(Duration::from_secs(30))), Life::Alive);
-        assert_eq!(Life::of(&record, beat.plus(Duration::from_millis(30_001))), Life::Silent);
+        assert_eq!(Liveness::of(&record, beat.plus(Duration::from_secs(30))), Liveness::Alive);
+        assert_eq!(Liveness::of(&record, beat.plus(Duration::from_millis(30_001))), Liveness::Silent);
         record.death = Some(Death { at: beat, by: Holder::new("pod-2").unwrap(), why: Death::own() });
-        assert_eq!(Life::of(&record, beat), Life::Closed);
+        assert_eq!(Liveness::of(&record, beat), Liveness::Closed);
         record.death =
             Some(Death { at: beat, by: Holder::new("pod-2").unwrap(), why: Why::shortened("gone") });
-        assert_eq!(Life::of(&record, beat), Life::Dead);
+        assert_eq!(Liveness::of(&record, beat), Liveness::Dead);
         for (life, looks_dead) in [
-            (Life::Alive, false),
-            (Life::Silent, true),
-            (Life::Dead, true),
-            (Life::Closed, true),
-            (Life::Missing, true),
-            (Life::Unreadable, false),
+            (Liveness::Alive, false),
+            (Liveness::Silent, true),
+            (Liveness::Dead, true),
+            (Liveness::Closed, true),
+            (Liveness::Missing, true),
+            (Liveness::Unreadable, false),
         ] {
-            assert_eq!((life.looks_dead(), life.mark().is_empty()), (looks_dead, life == Life::Alive));
+            assert_eq!((life.looks_dead(), life.mark().is_empty()), (looks_dead, life == Liveness::Alive));
         }
-        let missing = Lives::default();
-        assert_eq!(missing.life(record.id, beat), Life::Missing);
+        let missing = SessionStates::default();
+        assert_eq!(missing.life(record.id, beat), Liveness::Missing);
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::{cmp::Ordering, collections::BTreeMap};
 
 use serde::Serialize;
 
-use super::Life;
-use crate::{
+use crate::Liveness;
+use tenure::{
     model::{Kind, LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime},
-    spread::failing_members,
+    spread::SpreadStatus,
 };
 
 /// An instance, its liveness, and the keys that it holds.
@@ -18,18 +18,18 @@ pub struct Instance {
     #[serde(flatten)]
     pub record: SessionRecord,
     /// Liveness of the instance.
-    pub life: Life,
+    pub life: Liveness,
     /// Nothing is to be expected of it any more.
     pub looks_dead: bool,
     /// Numbers of the keys it holds, among those that were read.
-    pub held: Held,
+    pub held: HeldCounts,
     /// Spreads of which it gave up tasks that run well elsewhere.
     pub failing: Vec<SpreadName>,
 }
 
 /// Numbers of keys that a session holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Held {
+pub struct HeldCounts {
     /// Plain locks.
     pub locks: usize,
     /// Tasks of spreads.
@@ -38,7 +38,7 @@ pub struct Held {
     pub schedules: usize,
 }
 
-impl Held {
+impl HeldCounts {
     /// All together.
     #[must_use]
     pub const fn all(self) -> usize {
@@ -49,8 +49,8 @@ impl Held {
 impl Instance {
     /// An instance as its record tells, with what it was found to hold.
     #[must_use]
-    pub fn of(record: SessionRecord, held: Held, failing: Vec<SpreadName>, now: StoreTime) -> Self {
-        let life = Life::of(&record, now);
+    pub fn of(record: SessionRecord, held: HeldCounts, failing: Vec<SpreadName>, now: StoreTime) -> Self {
+        let life = Liveness::of(&record, now);
         Self { record, life, looks_dead: life.looks_dead(), held, failing }
     }
 
@@ -73,10 +73,10 @@ impl Instance {
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self.life {
-            Life::Alive if self.is_stalled() => "stalled",
-            Life::Alive if !self.failing.is_empty() => "failing",
-            Life::Alive if self.is_draining() => "draining",
-            Life::Alive if self.is_paused() => "paused",
+            Liveness::Alive if self.is_stalled() => "stalled",
+            Liveness::Alive if !self.failing.is_empty() => "failing",
+            Liveness::Alive if self.is_draining() => "draining",
+            Liveness::Alive if self.is_paused() => "paused",
             life => life.as_str(),
         }
     }
@@ -105,7 +105,7 @@ fn all_of(shares: &[Share], is_so: impl Fn(&Share) -> bool) -> bool {
 }
 
 /// The spreads in which each session fails.
-pub(super) fn failing<'a>(
+pub(crate) fn failing<'a>(
     sessions: impl Iterator<Item = &'a SessionRecord>,
     locks: impl IntoIterator<Item = &'a LockRecord>,
     now: StoreTime,
@@ -119,7 +119,7 @@ pub(super) fn failing<'a>(
     let sessions: Vec<_> = sessions.collect();
     let mut failing: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (spread, locks) in spreads {
-        for session in failing_members(&spread, sessions.iter().copied(), &locks, now).0 {
+        for session in SpreadStatus::failing(&spread, sessions.iter().copied(), &locks, now) {
             failing.entry(session).or_default().push(spread.clone());
         }
     }
@@ -127,15 +127,16 @@ pub(super) fn failing<'a>(
 }
 
 /// Counts what each session holds of these.
-pub(super) fn count<'a>(held: impl IntoIterator<Item = &'a LockRecord>) -> BTreeMap<SessionId, Held> {
-    let mut counts: BTreeMap<SessionId, Held> = BTreeMap::new();
+pub(crate) fn count<'a>(held: impl IntoIterator<Item = &'a LockRecord>) -> BTreeMap<SessionId, HeldCounts> {
+    let mut counts: BTreeMap<SessionId, HeldCounts> = BTreeMap::new();
     for record in held {
         let Some(holding) = &record.holding else { continue };
         let count = counts.entry(holding.by.session).or_default();
         match record.id.kind {
             Kind::Schedule => count.schedules += 1,
             Kind::Task(_) => count.tasks += 1,
-            Kind::Lock => count.locks += 1,
+            // A kind of a later version is held as a lock is.
+            _ => count.locks += 1,
         }
     }
     counts
@@ -146,10 +147,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{
-        logic::failing::Row,
-        model::{About, Candidate, Ended, Holding, LockId, Nonce, Past, Term, Ticket},
-    };
+    use tenure::model::{About, Candidate, Ended, Holding, LockId, Nonce, Past, TaskNote, Term, Ticket, Why};
 
     fn at(seconds: i64) -> StoreTime {
         StoreTime::from_millis(1_763_784_813_000 + seconds * 1000)
@@ -162,30 +160,32 @@ mod tests {
             .map(|number| {
                 let about = About::new("n".parse().unwrap(), format!("pod-{number}").parse().unwrap());
                 let (id, ttl) = (SessionId::from_u128(number), Duration::from_secs(30));
-                let opened = SessionRecord::opened(id, about, Nonce::new(1), ttl, at(0));
-                let shares = [&spread, &other].map(|spread| Share::new(spread.clone())).to_vec();
-                SessionRecord { shares, ..opened }
+                let mut record = SessionRecord::opened(id, about, Nonce::new(1), ttl, at(0));
+                record.shares = [&spread, &other].map(|spread| Share::new(spread.clone())).to_vec();
+                record
             })
             .collect();
         // The first one gave up three tasks, which the second one has had since then; of the other spread one of two.
         let (one, two) = (&sessions[0], &sessions[1]);
-        let row = Row::begun(at(5), &one.about.holder, "no such file".to_owned());
-        let past = Past::new(one.about.holder.clone(), Term::new(7), at(5), at(10), Ended::Released);
-        let past = Past { note: Some(row.note()), ..past };
+        let mut past = Past::new(one.about.holder.clone(), Term::new(7), at(5), at(10), Ended::Released);
+        let note = format!("failing since {}, given up once by {}: no such file", at(5), one.about.holder);
+        past.note = Some(Why::new(&note).unwrap());
+        assert!(matches!(
+            TaskNote::read(past.note.as_ref().unwrap()),
+            Some(TaskNote::GivenUp { tries: 1, .. })
+        ));
         let lock = |key: usize| {
             let kind = Kind::of_tasks(if key < 3 { &spread } else { &other });
             let id = LockId { namespace: "n".parse().unwrap(), kind, key: key.to_string().parse().unwrap() };
-            let by = Candidate::new(two.id, Ticket::new(1), two.ttl, two.about.holder.clone());
-            let record = LockRecord::new(id, Term::new(8));
-            match key {
-                4 => LockRecord {
-                    holding: Some(Holding::new(Candidate { session: one.id, ..by }, at(11))),
-                    ..record
-                },
-                _ => {
-                    LockRecord { past: vec![past.clone()], holding: Some(Holding::new(by, at(11))), ..record }
-                }
+            let mut by = Candidate::new(two.id, Ticket::new(1), two.ttl, two.about.holder.clone());
+            let mut record = LockRecord::new(id, Term::new(8));
+            if key == 4 {
+                by.session = one.id;
+            } else {
+                record.past = vec![past.clone()];
             }
+            record.holding = Some(Holding::new(by, at(11)));
+            record
         };
         let locks: Vec<_> = (0..5).map(lock).collect();
         assert_eq!(failing(sessions.iter(), &locks, at(70)), BTreeMap::new(), "not a minute");
@@ -193,7 +193,7 @@ mod tests {
             failing(sessions.iter(), &locks, at(71)),
             BTreeMap::from([(one.id, vec![spread.clone()])])
         );
-        let word = |failing| Instance::of(one.clone(), Held::default(), failing, at(1)).word();
+        let word = |failing| Instance::of(one.clone(), HeldCounts::default(), failing, at(1)).word();
         assert_eq!((word(vec![spread]), word(Vec::new())), ("failing", "alive"));
     }
 }

@@ -9,7 +9,6 @@ use tenure::{
         Key, Kind, LockId, LockRecord, Namespace, Outcome, Rules, RunId, ScheduleId, SessionId, Share, Value,
         Why,
     },
-    picture::{Look, Picture, Pictures, Standing},
     store::{
         Answer, Capabilities, Claim, Cursor, Define, FinishRun, Hint, Instruction, MemoryStore, News, Page,
         Refusal, ReleaseTo, Store, Topics,
@@ -20,6 +19,7 @@ use tenure::{
         conformance::{Fixture, LIMIT, TTL},
     },
 };
+use tenure_look::{LivePicture, Picture, Reader, ScheduleState};
 use tokio::time::{advance, sleep, timeout};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -48,13 +48,13 @@ impl World {
         Self { fixture, counted, clock, memory }
     }
 
-    fn pictures(&self) -> Pictures {
+    fn pictures(&self) -> LivePicture {
         self.pictures_by(self.counted.clone())
     }
 
-    fn pictures_by(&self, store: Arc<dyn Store>) -> Pictures {
-        let look = Look::new(store, self.fixture.namespace().clone());
-        Pictures::new(look.with_clock(self.clock.clone()))
+    fn pictures_by(&self, store: Arc<dyn Store>) -> LivePicture {
+        let look = Reader::new(store, self.fixture.namespace().clone());
+        LivePicture::new(look.with_clock(self.clock.clone()))
     }
 
     fn calls(&self) -> u64 {
@@ -114,7 +114,7 @@ fn held(picture: &Picture, spread: &str) -> (usize, usize) {
 
 /// The next picture that is so, within that time.
 async fn until(
-    followed: &mut tenure::picture::Followed,
+    followed: &mut tenure_look::Subscription,
     within: Duration,
     is_so: impl Fn(&Picture) -> bool,
 ) -> Arc<Picture> {
@@ -130,7 +130,7 @@ async fn until(
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_looks_and_nothing_is_read() {
+async fn the_store_is_not_read_while_nobody_looks() {
     let world = World::new();
     let pictures = world.pictures();
     sleep(10 * TURN).await;
@@ -179,7 +179,7 @@ async fn however_many_look_a_turn_costs_the_same_few_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_after_a_pause_sees_what_is_so_now() {
+async fn a_picture_asked_for_after_a_pause_is_up_to_date() {
     let world = World::new();
     let spreads = ["a", "b", "c"];
     let old = world.member(&spreads).await;
@@ -247,7 +247,7 @@ async fn a_move_is_seen_by_its_hint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_has_changed_is_read_at_once() {
+async fn a_noticed_change_of_a_schedule_is_read_at_once() {
     let world = World::new();
     let owner = world.member(&["tenure.schedules"]).await;
     world.schedule("nightly", owner).await;
@@ -276,7 +276,7 @@ async fn no_schedule_is_left_out_however_many_are_due() {
     sleep(3 * 60 * SECOND).await;
     let overdue = |picture: &Picture| {
         let all = picture.schedules(0, 1000);
-        all.iter().filter(|one| matches!(one.standing(SECOND), Standing::Overdue { .. })).count()
+        all.iter().filter(|one| matches!(one.state(SECOND), ScheduleState::Overdue { .. })).count()
     };
     let picture = pictures.get().await.unwrap();
     assert_eq!(overdue(&picture), 250);
@@ -285,7 +285,7 @@ async fn no_schedule_is_left_out_however_many_are_due() {
     world.ran(&last.unwrap(), name.clone()).await;
     let is_well = |picture: &Picture| {
         let one = picture.schedule(&name.name).unwrap();
-        !matches!(one.standing(SECOND), Standing::Overdue { .. })
+        !matches!(one.state(SECOND), ScheduleState::Overdue { .. })
     };
     let before = world.of(Operation::LastRuns);
     until(&mut followed, 5 * TURN, is_well).await;
@@ -442,7 +442,7 @@ async fn hints_of_another_namespace_cost_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_no_hints_come_is_said_and_costs_nothing() {
+async fn missing_hints_are_told_and_cost_nothing() {
     let silence = vec![Hint::Failing { lasting: true, error: "no right to tail".to_owned() }; 500];
     let world = World::with(|memory| Storm(silence).around(memory));
     let pictures = world.pictures();
@@ -480,7 +480,7 @@ async fn a_round_goes_on_after_an_error_and_forgets_what_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_there_is_no_room_for_is_said_not_to_be_there() {
+async fn locks_beyond_the_room_are_told_as_not_read() {
     let world = World::new();
     let session = world.fixture.opened().await.id;
     for key in 0..1_200 {
@@ -552,7 +552,7 @@ async fn a_value_is_in_no_picture() {
     let all = format!("{picture:?} {}", serde_json::to_string(&picture.overview()).unwrap());
     assert!(!all.contains("a secret") && !all.contains("97, 32, 115"), "{all}");
     // Whoever asks for the lock itself has it.
-    let look = pictures.look().key(lock).await.unwrap();
+    let look = pictures.reader().key(lock).await.unwrap();
     assert!(look.record.unwrap().holding.unwrap().by.value.is_some());
 }
 
@@ -603,7 +603,7 @@ impl Store for Damaged {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_used_is_told_until_it_is_mended() {
+async fn a_damaged_record_is_told_until_it_is_mended() {
     let world = World::new();
     world.fixture.opened().await;
     let damaged = Arc::new(Damaged { store: world.memory.clone(), is_mended: false.into() });
@@ -628,7 +628,7 @@ async fn all_of_it_is_read_a_page_after_the_other() {
     for schedule in 0..230 {
         world.schedule(&format!("job-{schedule:03}"), session).await;
     }
-    let picture = world.pictures().look().picture().await.unwrap();
+    let picture = world.pictures().reader().picture().await.unwrap();
     let read = picture.read();
     assert!(read.sessions && read.locks && read.schedules && read.spreads.contains(&"a".parse().unwrap()));
     assert_eq!((held(&picture, "a"), picture.locks_of(&Kind::Lock).len()), ((1_100, 0), 350));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::model::{
+use tenure::model::{
     About, Candidate, Death, Finish, Holding, Kind, Nonce, RunId, ScheduleId, Skipped, Ticket,
 };
 
@@ -34,23 +34,23 @@ fn of_locks(locks: impl IntoIterator<Item = LockRecord>) -> Records {
 }
 
 /// Each change as its time in seconds and its line without it.
-fn told(changes: &[Change]) -> Vec<(i64, String)> {
-    let told = changes.iter().map(|change| {
-        let (word, rest) = change.what.told();
+fn describe(changes: &[Change]) -> Vec<(i64, String)> {
+    let texts = changes.iter().map(|change| {
+        let (word, rest) = change.what.describe();
         ((change.at.as_millis() - at(0).as_millis()) / 1000, format!("{word} {rest}"))
     });
-    told.collect()
+    texts.collect()
 }
 
 fn between(
     old: impl IntoIterator<Item = LockRecord>,
     new: impl IntoIterator<Item = LockRecord>,
 ) -> Vec<(i64, String)> {
-    told(&changes(&of_locks(old), &of_locks(new)))
+    describe(&changes(&of_locks(old), &of_locks(new)))
 }
 
 #[test]
-fn what_is_as_it_was_is_not_told() {
+fn unchanged_locks_are_not_told() {
     let same = [held("a", "pod-1", 1, 5), LockRecord::new(lock_id("b"), Term::new(3))];
     assert_eq!(between(same.clone(), same), []);
 }
@@ -90,14 +90,14 @@ fn a_new_key_is_told_with_all_who_had_it() {
 
 #[test]
 fn an_end_that_no_record_tells_is_told_all_the_same() {
-    let lost = (100, "lost a by pod-1, term 1, its record tells no more".to_owned());
+    let lost = (100, "lost a by pod-1, term 1, its record shows no more".to_owned());
     assert_eq!(between([held("a", "pod-1", 1, 5)], []), std::slice::from_ref(&lost));
     let taken = held("a", "pod-2", 9, 90);
     let acquired = (90, "acquired a by pod-2, term 9".to_owned());
     assert_eq!(between([held("a", "pod-1", 1, 5)], [taken]), [acquired, lost]);
 }
 
-fn of_session(life: Life, death: Option<Death>) -> Records {
+fn of_session(life: Liveness, death: Option<Death>) -> Records {
     let about = About::new("n".parse().unwrap(), "pod-1".parse().unwrap());
     let id = SessionId::from_u128(1);
     let mut record = SessionRecord::opened(id, about, Nonce::new(1), TTL, at(3));
@@ -113,15 +113,15 @@ fn death(why: Why) -> Death {
 #[test]
 fn instances_come_fall_silent_and_go() {
     let (none, alive, silent) =
-        (Records::default(), of_session(Life::Alive, None), of_session(Life::Silent, None));
-    let dead = of_session(Life::Dead, Some(death(Why::shortened("no beat"))));
-    let closed = of_session(Life::Closed, Some(death(Death::own())));
-    let tell = |old: &Records, new: &Records| told(&changes(old, new));
+        (Records::default(), of_session(Liveness::Alive, None), of_session(Liveness::Silent, None));
+    let dead = of_session(Liveness::Dead, Some(death(Why::shortened("no beat"))));
+    let closed = of_session(Liveness::Closed, Some(death(Death::own())));
+    let tell = |old: &Records, new: &Records| describe(&changes(old, new));
     assert_eq!(tell(&none, &alive), [(3, "instance pod-1 has started: pid 0 on  ".to_owned())]);
     assert_eq!(tell(&alive, &alive), []);
     assert_eq!(tell(&alive, &silent), [(3, "instance pod-1 looks dead: this was its last beat".to_owned())]);
     assert_eq!(tell(&silent, &alive), [(3, "instance pod-1 beats again".to_owned())]);
-    assert_eq!(tell(&silent, &dead), [(50, "instance pod-1 is dead, says pod-2: no beat".to_owned())]);
+    assert_eq!(tell(&silent, &dead), [(50, "instance pod-1 is dead, declared by pod-2: no beat".to_owned())]);
     assert_eq!(tell(&alive, &closed), [(50, "instance pod-1 has closed".to_owned())]);
     assert_eq!(tell(&dead, &dead), []);
     assert_eq!(tell(&none, &closed).len(), 2, "it came and went");
@@ -149,7 +149,7 @@ fn tick(instant: i64, attempt: u32, outcome: Option<Outcome>) -> RunRecord {
 
 #[test]
 fn runs_begin_and_end_and_are_left_out() {
-    let tell = |old: Records, new: Records| told(&changes(&old, &new));
+    let tell = |old: Records, new: Records| describe(&changes(&old, &new));
     let begun = (11, "run s of 2026-01-01T00:00:10Z begun by pod-1".to_owned());
     let ended = (12, "run s of 2026-01-01T00:00:10Z failed by pod-1".to_owned());
     let on = || tick(10, 1, None);
@@ -178,7 +178,7 @@ fn a_pause_and_its_end_are_told() {
     let on = Pause::new(at(7), "ops".parse().unwrap(), Why::shortened("repairs"));
     let mut over = on.clone();
     over.until = Some(at(9));
-    let tell = |old: &Records, new: &Records| told(&changes(old, new));
+    let tell = |old: &Records, new: &Records| describe(&changes(old, new));
     assert_eq!(tell(&of(None), &of(Some(on.clone()))), [(7, "paused s by ops: repairs".to_owned())]);
     assert_eq!(tell(&of(Some(on.clone())), &of(Some(on.clone()))), []);
     assert_eq!(tell(&of(Some(on)), &of(Some(over))), [(9, "resumed s".to_owned())]);
@@ -204,14 +204,14 @@ fn remembered(records: &Records, from: StoreTime) -> Vec<Change> {
 }
 
 #[test]
-fn who_was_never_seen_has_not_started() {
+fn an_instance_first_seen_dead_is_told_to_have_died_but_not_started() {
     let about = About::new("n".parse().unwrap(), "pod-1".parse().unwrap());
     let mut record = SessionRecord::opened(SessionId::from_u128(7), about, Nonce::new(1), TTL, at(5));
     record.death = Some(Death { at: at(5), by: "pod-2".parse().unwrap(), why: Why::shortened("missing") });
     let mut records = Records::default();
-    records.sessions.insert(record.id, (record, Life::Dead));
+    records.sessions.insert(record.id, (record, Liveness::Dead));
     let told = remembered(&records, at(0));
-    assert!(matches!(told.as_slice(), [Change { what: What::InstanceDied { .. }, .. }]), "{told:?}");
+    assert!(matches!(told.as_slice(), [Change { what: ChangeKind::InstanceDied { .. }, .. }]), "{told:?}");
 }
 
 #[test]
@@ -226,24 +226,26 @@ fn the_last_hour_is_told_from_what_records_remember() {
     records.schedules.insert(schedule.id.name.clone(), schedule);
     let run = tick(51, 1, Some(Outcome::Failed));
     records.runs.insert(run.id.clone(), run);
-    let told: Vec<_> = remembered(&records, at(20))
+    let described: Vec<_> = remembered(&records, at(20))
         .iter()
         .map(|change| {
-            ((change.at.as_millis() - at(0).as_millis()) / 1000, change.what.told().0, change.sort())
+            ((change.at.as_millis() - at(0).as_millis()) / 1000, change.what.describe().0, change.severity())
         })
         .collect();
     assert_eq!(
-        told,
+        described,
         [
-            (20, "released", Sort::Other),
-            (20, "acquired", Sort::Move),
-            (49, "lost", Sort::Loss),
-            (50, "acquired", Sort::Takeover),
-            (52, "run", Sort::Other),
-            (53, "run", Sort::Failure),
-            (60, "resumed", Sort::Other),
+            (20, "released", Severity::Other),
+            (20, "acquired", Severity::Move),
+            (49, "lost", Severity::Loss),
+            (50, "acquired", Severity::Takeover),
+            (52, "run", Severity::Other),
+            (53, "run", Severity::Failure),
+            (60, "resumed", Severity::Other),
         ]
     );
-    assert_eq!(remembered(&records, at(0)).first().map(|change| change.what.told().0), Some("acquired"));
-    assert!(remembered(&records, at(7)).iter().any(|change| matches!(change.what, What::Paused { .. })));
+    assert_eq!(remembered(&records, at(0)).first().map(|change| change.what.describe().0), Some("acquired"));
+    assert!(
+        remembered(&records, at(7)).iter().any(|change| matches!(change.what, ChangeKind::Paused { .. }))
+    );
 }

@@ -1,21 +1,18 @@
 //! A change in words.
 
-use super::{Change, What};
-use crate::{
-    logic::failing::Row,
-    model::{Ended, Kind, LockId, Why},
-};
+use super::{Change, ChangeKind};
+use tenure::model::{Ended, Kind, LockId, TaskNote, Why};
 
 impl Change {
     /// Returns it in a word and a sentence. What records say is in it as it is.
     #[must_use]
-    pub fn told(&self) -> (&'static str, String) {
-        self.what.told()
+    pub fn describe(&self) -> (&'static str, String) {
+        self.what.describe()
     }
 }
 
-impl What {
-    pub(super) fn told(&self) -> (&'static str, String) {
+impl ChangeKind {
+    pub(super) fn describe(&self) -> (&'static str, String) {
         let named = |lock: &LockId| match lock.kind {
             Kind::Lock => lock.key.to_string(),
             _ => format!("{} ({})", lock.key, lock.kind),
@@ -28,22 +25,30 @@ impl What {
                 let after = after.unwrap_or_default();
                 ("acquired", format!("{} by {holder}, term {term}{after}{}", named(lock), because(why)))
             }
-            Self::Released { lock, holder, term, how, note } => match note.as_ref().and_then(Row::read) {
-                Some(Row { tries, error, .. }) => {
-                    let times = if tries == 1 { String::new() } else { format!(", {tries} times in a row") };
-                    ("gave up", format!("{} by {holder}, term {term}{times}: {error}", named(lock)))
+            Self::Released { lock, holder, term, how, note } => {
+                match note.as_ref().and_then(TaskNote::read) {
+                    Some(TaskNote::GivenUp { tries, error, .. }) => {
+                        let times =
+                            if tries == 1 { String::new() } else { format!(", {tries} times in a row") };
+                        ("gave up", format!("{} by {holder}, term {term}{times}: {error}", named(lock)))
+                    }
+                    _ => (
+                        "released",
+                        format!(
+                            "{} by {holder}, term {term}, {}{}",
+                            named(lock),
+                            how.as_str(),
+                            because(note)
+                        ),
+                    ),
                 }
-                None => (
-                    "released",
-                    format!("{} by {holder}, term {term}, {}{}", named(lock), how.as_str(), because(note)),
-                ),
-            },
+            }
             Self::Lost { lock, holder, term, how, note } => (
                 "lost",
                 format!(
                     "{} by {holder}, term {term}, {}{}",
                     named(lock),
-                    how.map_or("its record tells no more", Ended::as_str),
+                    how.map_or("its record shows no more", Ended::as_str),
                     because(note)
                 ),
             ),
@@ -56,7 +61,7 @@ impl What {
             Self::InstanceBack { holder, .. } => ("instance", format!("{holder} beats again")),
             Self::InstanceClosed { holder, .. } => ("instance", format!("{holder} has closed")),
             Self::InstanceDied { holder, by, why, .. } => {
-                ("instance", format!("{holder} is dead, says {by}: {why}"))
+                ("instance", format!("{holder} is dead, declared by {by}: {why}"))
             }
             Self::RunStarted { schedule, instant, holder, attempt, .. } => {
                 let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };

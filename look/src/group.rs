@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{After, Change, Sort, What};
-use crate::model::{Holder, Key, Kind};
+use crate::{Change, ChangeKind, PreviousHolder, Severity};
+use tenure::model::{Holder, Key, Kind};
 
 /// Changes that are no further apart belong together.
 const TOGETHER: Duration = Duration::from_secs(5);
@@ -27,22 +27,25 @@ pub struct Group {
 /// Properties that the changes of one group have in common.
 #[derive(PartialEq, Eq)]
 struct Like<'a> {
-    sort: Sort,
+    severity: Severity,
     word: &'static str,
     kind: &'a Kind,
     holder: &'a Holder,
-    after: Option<&'a After>,
+    after: Option<&'a PreviousHolder>,
 }
 
 fn like(change: &Change) -> Option<(Like<'_>, &Key)> {
     let (lock, holder, after) = match &change.what {
-        What::Acquired { lock, holder, after, .. } => (lock, holder, after.as_ref()),
-        What::Lost { lock, holder, .. } | What::Released { lock, holder, note: None, .. } => {
+        ChangeKind::Acquired { lock, holder, after, .. } => (lock, holder, after.as_ref()),
+        ChangeKind::Lost { lock, holder, .. } | ChangeKind::Released { lock, holder, note: None, .. } => {
             (lock, holder, None)
         }
         _ => return None,
     };
-    Some((Like { sort: change.sort(), word: change.told().0, kind: &lock.kind, holder, after }, &lock.key))
+    Some((
+        Like { severity: change.severity(), word: change.describe().0, kind: &lock.kind, holder, after },
+        &lock.key,
+    ))
 }
 
 impl Group {
@@ -70,8 +73,8 @@ impl Group {
 
     /// Returns it in a word and a sentence. What records say is in it as it is.
     #[must_use]
-    pub fn told(&self) -> (&'static str, String) {
-        let (word, sentence) = self.change.told();
+    pub fn describe(&self) -> (&'static str, String) {
+        let (word, sentence) = self.change.describe();
         let Some((like, _)) = like(&self.change).filter(|_| self.keys.len() > 1) else {
             return (word, sentence);
         };
@@ -79,6 +82,7 @@ impl Group {
             Kind::Lock => "locks".to_owned(),
             Kind::Schedule => "schedules".to_owned(),
             Kind::Task(spread) => format!("tasks of {spread}"),
+            kind => format!("keys of kind {kind}"),
         };
         let after = like.after.map(|after| format!(", after {} ({})", after.holder, after.how.as_str()));
         let named: Vec<_> = self.keys.iter().take(NAMED).map(ToString::to_string).collect();
@@ -97,7 +101,7 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Ended, LockId, StoreTime, Term};
+    use tenure::model::{Ended, LockId, StoreTime, Term};
 
     fn change(key: &str, holder: &str, after: Option<&str>, ms: i64) -> Change {
         let lock = LockId {
@@ -105,14 +109,14 @@ mod tests {
             kind: Kind::Task("topics".parse().unwrap()),
             key: key.parse().unwrap(),
         };
-        let after = after.map(|holder| After { holder: holder.parse().unwrap(), how: Ended::Died });
+        let after = after.map(|holder| PreviousHolder { holder: holder.parse().unwrap(), how: Ended::Died });
         let holder = holder.parse().unwrap();
-        let what = What::Acquired { lock, holder, term: Term::new(1), who: None, why: None, after };
+        let what = ChangeKind::Acquired { lock, holder, term: Term::new(1), who: None, why: None, after };
         Change { at: StoreTime::from_millis(1_000_000 + ms), what }
     }
 
     #[test]
-    fn what_one_takes_over_from_another_is_one_line() {
+    fn tasks_taken_over_from_one_holder_are_told_in_one_line() {
         let changes = [
             change("g", "b", Some("a"), 9_000),
             change("f", "b", Some("a"), 2_000),
@@ -121,9 +125,9 @@ mod tests {
             change("d", "b", None, 1_700),
         ];
         let groups = Group::all(&changes);
-        let told: Vec<_> = groups.iter().map(|group| group.told().1).collect();
+        let described: Vec<_> = groups.iter().map(|group| group.describe().1).collect();
         assert_eq!(
-            told,
+            described,
             [
                 "g (task:topics) by b, term 1, after a (died)",
                 "2 tasks of topics by b, after a (died): f, e",
@@ -134,6 +138,9 @@ mod tests {
         let many: Vec<_> = (0..40).map(|at| change(&format!("t{at}"), "b", Some("a"), -at)).collect();
         let groups = Group::all(&many);
         assert_eq!(groups.len(), 1);
-        assert_eq!(groups[0].told().1, "40 tasks of topics by b, after a (died): t0, t1, t2, t3, t4, ...");
+        assert_eq!(
+            groups[0].describe().1,
+            "40 tasks of topics by b, after a (died): t0, t1, t2, t3, t4, ..."
+        );
     }
 }

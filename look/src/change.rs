@@ -1,16 +1,15 @@
 //! Changes between two looks, or before the first one as far as the records remember. Pure.
 
-mod told;
+mod describe;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::Life;
-use crate::logic::failing::{DeathRow, Row};
-use crate::model::{
+use crate::Liveness;
+use tenure::model::{
     Ended, Entry, Holder, LockId, LockRecord, Outcome, Past, Pause, RunId, RunRecord, ScheduleName,
-    ScheduleRecord, SessionId, SessionRecord, StoreTime, Term, Why,
+    ScheduleRecord, SessionId, SessionRecord, StoreTime, TaskNote, Term, Why,
 };
 
 /// Records of one look.
@@ -21,7 +20,7 @@ pub struct Records {
     /// Locks, by their names.
     pub locks: BTreeMap<LockId, LockRecord>,
     /// Sessions, and how they look.
-    pub sessions: BTreeMap<SessionId, (SessionRecord, Life)>,
+    pub sessions: BTreeMap<SessionId, (SessionRecord, Liveness)>,
     /// All sessions of the namespace are in it: one that was not is new.
     pub all_sessions: bool,
     /// Schedules, by their names.
@@ -37,7 +36,7 @@ pub struct Change {
     pub at: StoreTime,
     /// Kind of the change, with its details.
     #[serde(flatten)]
-    pub what: What,
+    pub what: ChangeKind,
 }
 
 /// Kind of a change, with its details.
@@ -45,7 +44,7 @@ pub struct Change {
 #[allow(missing_docs, reason = "the fields are those of the records")]
 #[non_exhaustive]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum What {
+pub enum ChangeKind {
     /// A key was granted; to whom it belonged before, if the record remembers that.
     Acquired {
         lock: LockId,
@@ -53,7 +52,7 @@ pub enum What {
         term: Term,
         who: Option<String>,
         why: Option<Why>,
-        after: Option<After>,
+        after: Option<PreviousHolder>,
     },
     /// A holder gave a key up.
     Released { lock: LockId, holder: Holder, term: Term, how: Ended, note: Option<Why> },
@@ -91,7 +90,7 @@ pub enum What {
 
 /// Previous holder of a key that was granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct After {
+pub struct PreviousHolder {
     /// The last holder's name.
     pub holder: Holder,
     /// End of its holding.
@@ -101,7 +100,7 @@ pub struct After {
 /// Severity of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Sort {
+pub enum Severity {
     /// A run or a task failed, or ticks were not run.
     Failure,
     /// A key was taken from its holder, or its holder died.
@@ -117,41 +116,45 @@ pub enum Sort {
 impl Change {
     /// Returns its severity.
     #[must_use]
-    pub fn sort(&self) -> Sort {
+    pub fn severity(&self) -> Severity {
         match &self.what {
-            What::Acquired { after: Some(After { how: Ended::Died | Ended::Forced, .. }), .. } => {
-                Sort::Takeover
-            }
-            What::Acquired { after: Some(After { holder: before, .. }), holder, .. } if before != holder => {
-                Sort::Move
+            ChangeKind::Acquired {
+                after: Some(PreviousHolder { how: Ended::Died | Ended::Forced, .. }),
+                ..
+            } => Severity::Takeover,
+            ChangeKind::Acquired { after: Some(PreviousHolder { holder: before, .. }), holder, .. }
+                if before != holder =>
+            {
+                Severity::Move
             }
             // By another ticket of its own session.
-            What::Lost { how: Some(Ended::Superseded), .. } => Sort::Other,
-            What::Lost { .. } | What::InstanceDied { .. } | What::InstanceSilent { .. } => Sort::Loss,
-            What::NotRun { .. } => Sort::Failure,
-            What::Released { note: Some(note), .. }
-                if Row::read(note).is_some() || DeathRow::read(note).is_some() =>
-            {
-                Sort::Failure
+            ChangeKind::Lost { how: Some(Ended::Superseded), .. } => Severity::Other,
+            ChangeKind::Lost { .. } | ChangeKind::InstanceDied { .. } | ChangeKind::InstanceSilent { .. } => {
+                Severity::Loss
             }
-            What::RunEnded { outcome: Outcome::Failed | Outcome::TimedOut | Outcome::Abandoned, .. } => {
-                Sort::Failure
+            ChangeKind::Released { note: Some(note), .. } if TaskNote::read(note).is_some() => {
+                Severity::Failure
             }
-            _ => Sort::Other,
+            ChangeKind::NotRun { .. }
+            | ChangeKind::RunEnded {
+                outcome: Outcome::Failed | Outcome::TimedOut | Outcome::Abandoned,
+                ..
+            } => Severity::Failure,
+            _ => Severity::Other,
         }
     }
 }
 
 /// Records that remember what has happened.
-pub(super) struct Memory<L, S, C, R> {
-    pub(super) locks: L,
-    pub(super) sessions: S,
-    pub(super) schedules: C,
-    pub(super) runs: R,
+pub(crate) struct Memory<L, S, C, R> {
+    pub(crate) locks: L,
+    pub(crate) sessions: S,
+    pub(crate) schedules: C,
+    pub(crate) runs: R,
 }
 
 /// Returns what has happened since then, as far as these records remember; what happened first comes first.
-pub(super) fn since<'a>(
+pub(crate) fn since<'a>(
     memory: Memory<
         impl Iterator<Item = &'a LockRecord>,
         impl Iterator<Item = &'a SessionRecord>,
@@ -163,14 +166,14 @@ pub(super) fn since<'a>(
 ) -> Vec<Change> {
     let mut found = Vec::new();
     memory.locks.for_each(|record| lock(None, record, now, &mut found));
-    memory.sessions.for_each(|record| session(None, record, Life::of(record, now), &mut found));
+    memory.sessions.for_each(|record| session(None, record, Liveness::of(record, now), &mut found));
     for record in memory.schedules {
         schedule(None, record, now, &mut found);
         let Some(pause) = &record.pause else { continue };
         let Some(until) = pause.until else { continue };
         let (schedule, by, why) = (record.id.name.clone(), pause.by.clone(), pause.why.clone());
-        found.push(Change { at: until, what: What::Resumed { schedule: schedule.clone() } });
-        found.push(Change { at: pause.since, what: What::Paused { schedule, by, why } });
+        found.push(Change { at: until, what: ChangeKind::Resumed { schedule: schedule.clone() } });
+        found.push(Change { at: pause.since, what: ChangeKind::Paused { schedule, by, why } });
     }
     memory.runs.for_each(|record| run(None, record, &mut found));
     found.retain(|change| change.at >= since);
@@ -225,8 +228,8 @@ fn lock(old: Option<&LockRecord>, new: &LockRecord, now: StoreTime, found: &mut 
         if is_later(past.term) {
             let (lock, holder, who) =
                 (new.id.clone(), past.holder.clone(), past.who.as_ref().map(ToString::to_string));
-            let after = new.past.get(at + 1).map(After::of);
-            let what = What::Acquired { lock, holder, term: past.term, who, why: None, after };
+            let after = new.past.get(at + 1).map(PreviousHolder::of);
+            let what = ChangeKind::Acquired { lock, holder, term: past.term, who, why: None, after };
             found.push(Change { at: past.from, what });
         } else if !(was_held && Some(past.term) == known) {
             continue;
@@ -242,28 +245,28 @@ fn lock(old: Option<&LockRecord>, new: &LockRecord, now: StoreTime, found: &mut 
     }
     if let Some(held) = new.holding.as_ref().filter(|_| is_later(new.term)) {
         let by = &held.by;
-        let what = What::Acquired {
+        let what = ChangeKind::Acquired {
             lock: new.id.clone(),
             holder: by.holder.clone(),
             term: new.term,
             who: by.who.as_ref().map(ToString::to_string),
             why: by.why.clone(),
-            after: new.past.first().map(After::of),
+            after: new.past.first().map(PreviousHolder::of),
         };
         found.push(Change { at: held.acquired_at, what });
     }
 }
 
-impl After {
+impl PreviousHolder {
     fn of(past: &Past) -> Self {
         Self { holder: past.holder.clone(), how: past.how }
     }
 }
 
-fn ended(lock: &LockId, past: &Past) -> What {
+fn ended(lock: &LockId, past: &Past) -> ChangeKind {
     let Past { holder, term, how, note, .. } = past;
     match how {
-        Ended::Released | Ended::HandedOver => What::Released {
+        Ended::Released | Ended::HandedOver => ChangeKind::Released {
             lock: lock.clone(),
             holder: holder.clone(),
             term: *term,
@@ -274,36 +277,39 @@ fn ended(lock: &LockId, past: &Past) -> What {
     }
 }
 
-fn lost(lock: &LockId, holder: &Holder, term: Term, how: Option<Ended>, note: Option<Why>) -> What {
-    What::Lost { lock: lock.clone(), holder: holder.clone(), term, how, note }
+fn lost(lock: &LockId, holder: &Holder, term: Term, how: Option<Ended>, note: Option<Why>) -> ChangeKind {
+    ChangeKind::Lost { lock: lock.clone(), holder: holder.clone(), term, how, note }
 }
 
-fn session(was: Option<Life>, record: &SessionRecord, life: Life, found: &mut Vec<Change>) {
+fn session(was: Option<Liveness>, record: &SessionRecord, life: Liveness, found: &mut Vec<Change>) {
     let (id, holder) = (record.id, record.about.holder.clone());
     // One that nobody has seen before it was declared dead is not told to have begun then.
     let is_tombstone = record.death.as_ref().is_some_and(|death| death.at == record.started);
     if was.is_none() && !is_tombstone {
         let (host, pid, program) =
             (record.about.host.clone(), record.about.pid, record.about.program.clone());
-        let what = What::InstanceStarted { session: id, holder: holder.clone(), host, pid, program };
+        let what = ChangeKind::InstanceStarted { session: id, holder: holder.clone(), host, pid, program };
         found.push(Change { at: record.started, what });
     }
     match (was, life) {
         (Some(was), _) if was.has_ended() => {}
-        (_, Life::Dead | Life::Closed) => {
+        (_, Liveness::Dead | Liveness::Closed) => {
             let Some(death) = &record.death else { return };
             let what = if death.is_own() {
-                What::InstanceClosed { session: id, holder }
+                ChangeKind::InstanceClosed { session: id, holder }
             } else {
-                What::InstanceDied { session: id, holder, by: death.by.clone(), why: death.why.clone() }
+                ChangeKind::InstanceDied { session: id, holder, by: death.by.clone(), why: death.why.clone() }
             };
             found.push(Change { at: death.at, what });
         }
-        (Some(Life::Alive) | None, Life::Silent) => {
-            found.push(Change { at: record.beat_at, what: What::InstanceSilent { session: id, holder } });
+        (Some(Liveness::Alive) | None, Liveness::Silent) => {
+            found.push(Change {
+                at: record.beat_at,
+                what: ChangeKind::InstanceSilent { session: id, holder },
+            });
         }
-        (Some(Life::Silent), Life::Alive) => {
-            found.push(Change { at: record.beat_at, what: What::InstanceBack { session: id, holder } });
+        (Some(Liveness::Silent), Liveness::Alive) => {
+            found.push(Change { at: record.beat_at, what: ChangeKind::InstanceBack { session: id, holder } });
         }
         _ => {}
     }
@@ -317,12 +323,12 @@ fn schedule(old: Option<&ScheduleRecord>, new: &ScheduleRecord, now: StoreTime, 
         (was, Some(is)) if was.as_ref().map(|was| was.since) != Some(is.since) => {
             found.push(Change {
                 at: is.since,
-                what: What::Paused { schedule: name(), by: is.by, why: is.why },
+                what: ChangeKind::Paused { schedule: name(), by: is.by, why: is.why },
             });
         }
         (Some(_), None) => {
             let until = new.pause.as_ref().and_then(|pause| pause.until).unwrap_or(now);
-            found.push(Change { at: until, what: What::Resumed { schedule: name() } });
+            found.push(Change { at: until, what: ChangeKind::Resumed { schedule: name() } });
         }
         _ => {}
     }
@@ -333,7 +339,7 @@ fn run(old: Option<&RunRecord>, new: &RunRecord, found: &mut Vec<Change>) {
     if let Some(skipped) = &new.skipped {
         if old.is_none() {
             let (from, count, why) = (skipped.from, skipped.count, skipped.why.clone());
-            let what = What::NotRun { schedule, from, instant, count, why };
+            let what = ChangeKind::NotRun { schedule, from, instant, count, why };
             found.push(Change { at: new.started, what });
         }
         return;
@@ -341,14 +347,19 @@ fn run(old: Option<&RunRecord>, new: &RunRecord, found: &mut Vec<Change>) {
     let (holder, attempt) = (new.holder.clone(), new.attempt);
     let is_same = old.is_some_and(|old| old.is_claimed_by(new.session, new.term, attempt));
     if !is_same {
-        let what =
-            What::RunStarted { schedule: schedule.clone(), instant, entry, holder: holder.clone(), attempt };
+        let what = ChangeKind::RunStarted {
+            schedule: schedule.clone(),
+            instant,
+            entry,
+            holder: holder.clone(),
+            attempt,
+        };
         found.push(Change { at: new.started, what });
     }
     let had_ended = is_same && old.is_some_and(|old| old.finish.is_some());
     if let Some(finish) = new.finish.as_ref().filter(|_| !had_ended) {
         let (outcome, error) = (finish.outcome, finish.error.clone());
-        let what = What::RunEnded { schedule, instant, entry, holder, attempt, outcome, error };
+        let what = ChangeKind::RunEnded { schedule, instant, entry, holder, attempt, outcome, error };
         found.push(Change { at: finish.at, what });
     }
 }

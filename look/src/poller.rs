@@ -12,11 +12,10 @@ use std::{
     time::Duration,
 };
 
-use super::{Look, Picture, Source, look::holder};
-use crate::{
+use crate::{Picture, Reader, Source, reader::holder};
+use tenure::{
     StoreError,
     clock::Moment,
-    error::chain,
     model::{Kind, LockId, LockRecord, ScheduleId, ScheduleName, SessionId},
     store::{Cursor, Hint, LockSeen, News, Page, Refusal, ScheduleSeen, SessionSeen, Topic},
 };
@@ -48,60 +47,60 @@ const BEATS: Duration = Duration::from_secs(1);
 
 /// Reads a namespace, a little at a time.
 #[derive(Debug)]
-pub(super) struct Reader {
-    look: Look,
+pub(crate) struct Poller {
+    reader: Reader,
     picture: Picture,
-    sessions: Round<SessionId>,
+    sessions: Listing<SessionId>,
     beats_at: Option<Moment>,
-    kinds: BTreeMap<Kind, Round<LockId>>,
+    kinds: BTreeMap<Kind, Listing<LockId>>,
     /// Kinds of locks, in the order of their turns.
     order: VecDeque<Kind>,
-    records: Round<ScheduleName>,
+    records: Listing<ScheduleName>,
     /// All of those records were seen once.
     has_walked: bool,
     /// Schedules by the time since they were read: the first one waits longest.
     waiting: VecDeque<ScheduleName>,
     /// Records that hints name, to be read.
-    wanted: Wanted,
+    wanted: Pending,
     turn: u64,
 }
 
 /// A listing that is read a page at a time, over and over.
 #[derive(Debug)]
-struct Round<K> {
+struct Listing<K> {
     after: Option<Cursor>,
-    found: Found<K>,
+    found: ListingResult<K>,
 }
 
 /// Items that a round has found so far.
 #[derive(Debug)]
-struct Found<K> {
+struct ListingResult<K> {
     /// Items that the picture has; others were beyond its bounds.
     kept: BTreeSet<K>,
     count: usize,
     refused: Vec<(String, Refusal)>,
 }
 
-impl<K> Default for Found<K> {
+impl<K> Default for ListingResult<K> {
     fn default() -> Self {
         Self { kept: BTreeSet::new(), count: 0, refused: Vec::new() }
     }
 }
 
-impl<K> Default for Round<K> {
+impl<K> Default for Listing<K> {
     fn default() -> Self {
-        Self { after: None, found: Found::default() }
+        Self { after: None, found: ListingResult::default() }
     }
 }
 
-impl<K: Ord> Round<K> {
+impl<K: Ord> Listing<K> {
     /// Takes in a page. Returns what the round has found if it has ended with it: whatever else is known is gone.
-    fn goes_on(
+    fn absorb_page(
         &mut self,
         found: impl IntoIterator<Item = K>,
         refused: Vec<(String, Refusal)>,
         next: Option<Cursor>,
-    ) -> Option<Found<K>> {
+    ) -> Option<ListingResult<K>> {
         for one in found {
             self.found.kept.insert(one);
             self.found.count += 1;
@@ -114,7 +113,7 @@ impl<K: Ord> Round<K> {
 
 /// Records that hints name, to be read.
 #[derive(Debug, Default)]
-struct Wanted {
+struct Pending {
     /// The hints have a gap: what has changed may be anywhere.
     resync: bool,
     locks: BTreeSet<LockId>,
@@ -122,48 +121,48 @@ struct Wanted {
     schedules: BTreeSet<ScheduleName>,
 }
 
-impl Wanted {
+impl Pending {
     fn is_nothing(&self) -> bool {
         !self.resync && self.locks.is_empty() && self.sessions.is_empty() && self.schedules.is_empty()
     }
 }
 
-impl Reader {
-    pub(super) fn new(look: Look) -> Self {
-        let now = look.now_beside([]);
+impl Poller {
+    pub(crate) fn new(reader: Reader) -> Self {
+        let now = reader.now_beside([]);
         Self {
-            picture: Picture::new(look.namespace().clone(), now),
-            look,
-            sessions: Round::default(),
+            picture: Picture::new(reader.namespace().clone(), now),
+            reader,
+            sessions: Listing::default(),
             beats_at: None,
             kinds: BTreeMap::new(),
             order: VecDeque::new(),
-            records: Round::default(),
+            records: Listing::default(),
             has_walked: false,
             waiting: VecDeque::new(),
-            wanted: Wanted::default(),
+            wanted: Pending::default(),
             turn: 0,
         }
     }
 
     /// Returns the picture as read so far.
-    pub(super) fn picture(&self) -> Picture {
+    pub(crate) fn picture(&self) -> Picture {
         self.picture.clone()
     }
 
     /// Returns whether anything was read yet.
-    pub(super) const fn has_begun(&self) -> bool {
+    pub(crate) const fn has_begun(&self) -> bool {
         self.beats_at.is_some()
     }
 
     /// A turn has ended so: what it could not read is old.
-    pub(super) fn ended(&mut self, error: Option<&StoreError>) {
-        self.picture.trouble = error.map(|error| chain(error));
+    pub(crate) fn ended(&mut self, error: Option<&StoreError>) {
+        self.picture.trouble = error.map(ToString::to_string);
     }
 
     /// The topics that ring of what is in the picture.
-    pub(super) fn topics(&self) -> BTreeSet<Topic> {
-        let namespace = self.look.namespace();
+    pub(crate) fn topics(&self) -> BTreeSet<Topic> {
+        let namespace = self.reader.namespace();
         let spreads = Kind::Schedule.spread().into_iter().chain(self.picture.spread_names());
         let topic = |spread| Topic::Spread(namespace.clone(), spread);
         in_order(spreads).take(TOPICS).map(topic).collect()
@@ -174,7 +173,7 @@ impl Reader {
     /// Reads what may have changed without a hint, and a little of the rest; the first time, what a first screen shows.
     ///
     /// What the store refuses to answer does not keep it from the rest; if it does not answer at all, that is enough.
-    pub(super) async fn turn(&mut self) -> Result<(), StoreError> {
+    pub(crate) async fn turn(&mut self) -> Result<(), StoreError> {
         let read = self.parts().await;
         self.picture.keep_in_bounds();
         self.turn += 1;
@@ -183,7 +182,7 @@ impl Reader {
 
     async fn parts(&mut self) -> Result<(), StoreError> {
         let mut refused = None;
-        let mut go_on = |read: Result<(), StoreError>| match read {
+        let mut tolerate = |read: Result<(), StoreError>| match read {
             Err(error) if error.is_retryable() => Err(error),
             Err(error) => {
                 refused.get_or_insert(error);
@@ -191,31 +190,31 @@ impl Reader {
             }
             Ok(()) => Ok(()),
         };
-        go_on(self.list_sessions().await)?;
+        tolerate(self.list_sessions().await)?;
         self.learn_kinds();
         let at_once = if self.turn == 0 { FIRST_SPREADS + 2 } else { 1 };
         for _ in 0..at_once.min(self.order.len()) {
             // Whatever comes of it, the next turn is that of the next one.
             self.order.rotate_left(1);
             if let Some(kind) = self.order.back().cloned() {
-                go_on(self.list_locks(&kind).await)?;
+                tolerate(self.list_locks(&kind).await)?;
             }
         }
-        go_on(self.grants().await)?;
+        tolerate(self.grants().await)?;
         self.wanted.resync = false;
         if self.turn > 0 && !self.has_walked {
-            go_on(self.walk(Look::PAGE).await)?;
+            tolerate(self.walk(Reader::PAGE).await)?;
         } else if self.turn % WALKS == 1 {
-            go_on(self.walk(WALK).await)?;
+            tolerate(self.walk(WALK).await)?;
         }
-        go_on(self.ledgers().await)?;
-        go_on(self.lines().await)?;
-        go_on(self.read_hinted().await)?;
+        tolerate(self.ledgers().await)?;
+        tolerate(self.lines().await)?;
+        tolerate(self.read_hinted().await)?;
         refused.map_or(Ok(()), Err)
     }
 
     /// Reads everything, a page after the other.
-    pub(super) async fn all(&mut self) -> Result<(), StoreError> {
+    pub(crate) async fn all(&mut self) -> Result<(), StoreError> {
         self.turn().await?;
         while !self.picture.read.sessions && self.sessions.after.is_some() {
             self.list_sessions().await?;
@@ -227,7 +226,7 @@ impl Reader {
             }
         }
         loop {
-            self.walk(Look::PAGE).await?;
+            self.walk(Reader::PAGE).await?;
             if self.records.after.is_none() {
                 break;
             }
@@ -241,41 +240,38 @@ impl Reader {
 
     // ----- hints
 
-    pub(super) fn hear(&mut self, hint: Hint) {
+    pub(crate) fn apply_hint(&mut self, hint: Hint) {
         let wanted = &mut self.wanted;
         // Others may share its bucket.
-        let namespace = self.look.namespace();
+        let namespace = self.reader.namespace();
         match hint {
             Hint::Resync => {
                 wanted.resync = true;
                 self.picture.deaf = None;
             }
             Hint::Failing { error, .. } => self.picture.deaf = Some(error),
-            Hint::News(News::Lock(lock) | News::Handed(lock) | News::Revoked(lock)) => {
-                if lock.namespace == *namespace {
-                    wanted.locks.insert(lock);
-                }
+            Hint::News(News::Lock(lock) | News::Handed(lock) | News::Revoked(lock))
+                if lock.namespace == *namespace =>
+            {
+                wanted.locks.insert(lock);
             }
-            // Who waits for a task is in no picture: a move is told when it is made.
-            // Of that the fleet's own instances tell.
-            Hint::News(News::Line(_)) | Hint::Unsent { .. } | Hint::SentAgain => {}
             Hint::News(News::Member(session) | News::Asked(session)) => {
                 wanted.sessions.insert(session);
             }
-            Hint::News(News::Schedule(schedule)) => {
-                if schedule.namespace == *namespace {
-                    wanted.schedules.insert(schedule.name);
-                }
+            Hint::News(News::Schedule(schedule)) if schedule.namespace == *namespace => {
+                wanted.schedules.insert(schedule.name);
             }
+            // A picture shows no waiters of a task. Trouble with sending hints is for the instances that send them.
+            _ => {}
         }
     }
 
     /// Reads what hints name. Returns whether they name anything.
-    pub(super) async fn hinted(&mut self) -> Result<bool, StoreError> {
+    pub(crate) async fn hinted(&mut self) -> Result<bool, StoreError> {
         if self.wanted.is_nothing() {
             return Ok(false);
         }
-        let is_long_ago = |at: Moment| self.look.moment().since(at) >= BEATS;
+        let is_long_ago = |at: Moment| self.reader.moment().since(at) >= BEATS;
         if self.beats_at.is_none_or(is_long_ago) {
             self.list_sessions().await?;
             if std::mem::take(&mut self.wanted.resync) {
@@ -283,7 +279,7 @@ impl Reader {
             }
         }
         // Never report a record as newer than now.
-        self.picture.now = self.picture.now.max(self.look.now_beside([]));
+        self.picture.now = self.picture.now.max(self.reader.now_beside([]));
         self.read_hinted().await?;
         self.picture.keep_in_bounds();
         Ok(true)
@@ -311,11 +307,11 @@ impl Reader {
 
     async fn list_sessions(&mut self) -> Result<(), StoreError> {
         let is_first_page = self.sessions.after.is_none();
-        let page = self.look.sessions(self.sessions.after.clone(), MANY).await?;
+        let page = self.reader.sessions(self.sessions.after.clone(), MANY).await?;
         let is_all = is_first_page && page.next.is_none();
         let ids: Vec<_> = page.items.iter().map(|record| record.id).collect();
         self.picture.sessions.extend(page.items.into_iter().map(|record| (record.id, record)));
-        if let Some(all) = self.sessions.goes_on(ids, page.refused, page.next) {
+        if let Some(all) = self.sessions.absorb_page(ids, page.refused, page.next) {
             self.picture.sessions.retain(|id, _| all.kept.contains(id));
             self.picture.read.sessions = self.picture.sessions.len() >= all.count;
             self.picture.refuse(Source::Sessions, all.refused);
@@ -327,8 +323,8 @@ impl Reader {
         }
         // A clock that was wrong once, theirs or ours, is not believed for ever.
         let alive = self.picture.sessions().filter(|record| record.is_alive());
-        self.picture.now = self.look.now_beside(alive);
-        self.beats_at = Some(self.look.moment());
+        self.picture.now = self.reader.now_beside(alive);
+        self.beats_at = Some(self.reader.moment());
         Ok(())
     }
 
@@ -336,12 +332,12 @@ impl Reader {
         if sessions.is_empty() {
             return Ok(());
         }
-        let lives = self.look.observe(sessions.iter().copied()).await?;
+        let lives = self.reader.observe(sessions.iter().copied()).await?;
         for id in sessions {
             match lives.seen(id) {
                 Some(SessionSeen::Alive(record) | SessionSeen::Dead(record)) => {
                     // A hint may be of another namespace that shares its bucket.
-                    if record.about.namespace == *self.look.namespace() {
+                    if record.about.namespace == *self.reader.namespace() {
                         self.sessions.found.kept.insert(id);
                         self.picture.sessions.insert(id, record.clone());
                     }
@@ -374,16 +370,16 @@ impl Reader {
     }
 
     async fn list_locks(&mut self, kind: &Kind) -> Result<(), StoreError> {
-        let at_most = if *kind == Kind::Lock { Look::PAGE } else { MANY };
+        let at_most = if *kind == Kind::Lock { Reader::PAGE } else { MANY };
         let after = self.kinds.get(kind).and_then(|round| round.after.clone());
-        let page = self.look.lock_records(Some(kind.clone()), after, at_most).await?;
+        let page = self.reader.lock_records(Some(kind.clone()), after, at_most).await?;
         let Page { items, refused, next, .. } = page;
         let round = self.kinds.entry(kind.clone()).or_default();
         if round.found.kept.len() > 2 * MANY {
             let known = &self.picture.locks;
             round.found.kept.retain(|id| known.contains_key(id));
         }
-        let ended = round.goes_on(items.iter().map(|record| record.id.clone()), refused, next);
+        let ended = round.absorb_page(items.iter().map(|record| record.id.clone()), refused, next);
         self.find_holders(&items).await?;
         for record in items {
             self.take_lock(record);
@@ -437,7 +433,7 @@ impl Reader {
         if asked.is_empty() {
             return Ok(());
         }
-        let grants = self.look.latest_grants(asked.iter().copied().collect(), GRANTS).await?;
+        let grants = self.reader.latest_grants(asked.iter().copied().collect(), GRANTS).await?;
         let least = grants.last().map(|record| record.term).filter(|_| grants.len() >= GRANTS);
         let found: BTreeSet<_> = grants.iter().map(|record| record.id.clone()).collect();
         let gone = self.picture.locks.values().filter(|record| {
@@ -455,7 +451,7 @@ impl Reader {
         if ids.is_empty() {
             return Ok(());
         }
-        let seen = self.look.seen_locks(ids).await?;
+        let seen = self.reader.seen_locks(ids).await?;
         for (id, seen) in ids.iter().zip(seen) {
             match seen {
                 LockSeen::Found(record) => self.take_lock(record),
@@ -478,7 +474,7 @@ impl Reader {
         let others = wanted.iter().cycle().skip(at).take(wanted.len()).cloned();
         let next: Vec<_> = in_order(unread.chain(others)).take(LINES).collect();
         for id in next {
-            let line = self.look.line(id.clone(), WAITERS).await?;
+            let line = self.reader.line(id.clone(), WAITERS).await?;
             self.picture.take_line(id, line);
         }
         Ok(())
@@ -490,7 +486,7 @@ impl Reader {
     /// others: of each sort those first that wait longest.
     async fn ledgers(&mut self) -> Result<(), StoreError> {
         let now = self.picture.now();
-        let has_news = |schedule: &super::Schedule| {
+        let has_news = |schedule: &super::ScheduleView| {
             schedule.running
                 || schedule.due.is_some()
                 || !schedule.status.record.orders.is_empty()
@@ -515,11 +511,13 @@ impl Reader {
         if names.is_empty() {
             return Ok(());
         }
-        let id =
-            |name: &ScheduleName| ScheduleId { namespace: self.look.namespace().clone(), name: name.clone() };
+        let id = |name: &ScheduleName| ScheduleId {
+            namespace: self.reader.namespace().clone(),
+            name: name.clone(),
+        };
         let ids: Vec<_> = names.iter().map(id).collect();
-        let seen = self.look.seen_schedules(&ids).await?;
-        let ledgers = self.look.last_runs(&ids, super::Schedule::RUNS).await?;
+        let seen = self.reader.seen_schedules(&ids).await?;
+        let ledgers = self.reader.last_runs(&ids, super::ScheduleView::RUNS).await?;
         let read: BTreeSet<_> = names.iter().cloned().collect();
         self.waiting.retain(|name| !read.contains(name));
         for (name, (seen, ledger)) in names.into_iter().zip(seen.into_iter().zip(ledgers)) {
@@ -546,14 +544,14 @@ impl Reader {
 
     /// Goes over the records of all schedules: one that nobody has for long has no lock any more.
     async fn walk(&mut self, at_most: usize) -> Result<(), StoreError> {
-        let page = self.look.schedule_records(self.records.after.clone(), at_most).await?;
+        let page = self.reader.schedule_records(self.records.after.clone(), at_most).await?;
         let names: Vec<_> = page.items.into_iter().map(|record| record.id.name).collect();
         for name in &names {
             if !self.picture.schedules.contains_key(name) && !self.waiting.contains(name) {
                 self.waiting.push_front(name.clone());
             }
         }
-        if let Some(all) = self.records.goes_on(names, page.refused, page.next) {
+        if let Some(all) = self.records.absorb_page(names, page.refused, page.next) {
             self.picture.refuse(Source::Schedules, all.refused);
             self.picture.read.schedules = true;
             self.has_walked = true;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::{Entry, RunRecord, Share, StoreTime, Why};
+use tenure::model::{Entry, RunRecord, Share, StoreTime, Why};
 
 /// `4 min ago`, or `in 4 min`.
 #[must_use]
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_length_is_told_by_one_unit() {
-        for (ms, told) in [
+        for (ms, text) in [
             (0, "0 ms"),
             (999, "999 ms"),
             (1_000, "1 s"),
@@ -91,12 +91,12 @@ mod tests {
             (7_200_000, "2 h"),
             (172_800_000, "2 d"),
         ] {
-            assert_eq!(length(Duration::from_millis(ms)), told);
+            assert_eq!(length(Duration::from_millis(ms)), text);
         }
     }
 
     #[test]
-    fn what_is_ahead_is_told_as_such() {
+    fn an_instant_ahead_is_told_as_ahead_and_control_characters_are_replaced() {
         let at = |seconds: i64| StoreTime::from_millis(1_000_000 + seconds * 1000);
         assert_eq!((ago(at(0), at(5)), ago(at(5), at(0))), ("5 s ago".to_owned(), "in 5 s".to_owned()));
         assert_eq!(one_line("a\u{1b}[2Jb"), "a\u{b7}[2Jb");

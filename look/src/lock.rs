@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Life, Lives, look::holder};
-use crate::{
+use crate::{Liveness, SessionStates, reader::holder};
+use tenure::{
     model::{LockId, LockRecord, SessionRecord, StoreTime, Waiter},
     store::{Line, LockSeen, Refusal},
 };
@@ -18,7 +18,7 @@ pub struct Lock {
     #[serde(flatten)]
     pub record: LockRecord,
     /// Liveness of its holder; none if it has no holder.
-    pub life: Option<Life>,
+    pub life: Option<Liveness>,
     /// Nothing is to be expected of its holder any more.
     pub looks_dead: bool,
 }
@@ -26,16 +26,16 @@ pub struct Lock {
 impl Lock {
     /// A lock as its record tells, beside these sessions.
     #[must_use]
-    pub fn of(record: LockRecord, lives: &Lives, now: StoreTime) -> Self {
+    pub fn of(record: LockRecord, lives: &SessionStates, now: StoreTime) -> Self {
         let life = holder(&record).map(|session| lives.life(session, now));
-        Self { looks_dead: life.is_some_and(Life::looks_dead), life, record }
+        Self { looks_dead: life.is_some_and(Liveness::looks_dead), life, record }
     }
 }
 
 /// All that is known of one key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct KeyLook {
+pub struct KeyDetails {
     /// Name of the key.
     pub id: LockId,
     /// Nothing if it was never held.
@@ -45,11 +45,11 @@ pub struct KeyLook {
     /// The session of its holder.
     pub session: Option<SessionRecord>,
     /// Liveness of its holder.
-    pub life: Option<Life>,
+    pub life: Option<Liveness>,
     /// Nothing is to be expected of its holder any more.
     pub looks_dead: bool,
     /// For how long nobody may take it yet.
-    #[serde(rename = "closed_left_ms", serialize_with = "crate::model::serial::ms_if_any")]
+    #[serde(rename = "closed_left_ms", serialize_with = "crate::serial::ms_if_any")]
     pub closed_left: Option<Duration>,
     /// Waiters in its line.
     pub waiters: Vec<Waiter>,
@@ -59,10 +59,10 @@ pub struct KeyLook {
     pub now: StoreTime,
 }
 
-impl KeyLook {
+impl KeyDetails {
     /// A key as it was found.
     #[must_use]
-    pub fn of(id: LockId, seen: LockSeen, line: Line, lives: &Lives, now: StoreTime) -> Self {
+    pub fn of(id: LockId, seen: LockSeen, line: Line, lives: &SessionStates, now: StoreTime) -> Self {
         let (record, refusal) = match seen {
             LockSeen::Found(record) => (Some(record), None),
             LockSeen::Refused(refusal) => (None, Some(refusal)),
@@ -74,7 +74,7 @@ impl KeyLook {
         Self {
             session: session.and_then(|session| lives.record(session)).cloned(),
             life,
-            looks_dead: life.is_some_and(Life::looks_dead),
+            looks_dead: life.is_some_and(Liveness::looks_dead),
             closed_left: left.filter(|left| !left.is_zero()),
             waiters: line.waiters,
             whole: line.whole,

@@ -8,13 +8,13 @@ use std::{
 
 use serde::Serialize;
 
-use super::{
-    Change, Group, Held, Instance, Ledger, Life, Lives, Lock, Schedule, Sort, Spread, SpreadSummary,
-    Standing, change, instance,
-    look::holder,
+use crate::{
+    Change, Group, HeldCounts, Instance, Ledger, Liveness, Lock, ScheduleState, ScheduleView, SessionStates,
+    Severity, SpreadSummary, SpreadView, change, instance,
+    reader::holder,
     schedule::{self, lock_of},
 };
-use crate::{
+use tenure::{
     model::{
         Kind, LockId, LockRecord, Namespace, RunRecord, ScheduleName, ScheduleRecord, SessionId,
         SessionRecord, SpreadName, StoreTime,
@@ -38,25 +38,25 @@ const SHOWN_CHANGES: usize = 20;
 #[derive(Clone, Debug)]
 pub struct Picture {
     namespace: Namespace,
-    pub(super) now: StoreTime,
-    pub(super) sessions: BTreeMap<SessionId, SessionRecord>,
+    pub(crate) now: StoreTime,
+    pub(crate) sessions: BTreeMap<SessionId, SessionRecord>,
     /// Shared with the pictures before, as far as nothing has changed.
-    pub(super) locks: BTreeMap<LockId, Arc<LockRecord>>,
-    pub(super) schedules: BTreeMap<ScheduleName, Arc<Schedule>>,
+    pub(crate) locks: BTreeMap<LockId, Arc<LockRecord>>,
+    pub(crate) schedules: BTreeMap<ScheduleName, Arc<ScheduleView>>,
     /// Waiters for plain locks.
-    pub(super) lines: BTreeMap<LockId, Line>,
+    pub(crate) lines: BTreeMap<LockId, Line>,
     /// Records that could not be read, until their source was read again.
     refused: BTreeMap<Source, Vec<(String, Refusal)>>,
-    pub(super) read: Read,
-    pub(super) trouble: Option<String>,
-    pub(super) deaf: Option<String>,
+    pub(crate) read: Coverage,
+    pub(crate) trouble: Option<String>,
+    pub(crate) deaf: Option<String>,
     /// Changes of the last hour, computed at the first use: every screen needs them.
     changes: OnceLock<Vec<Change>>,
 }
 
 /// Source of a record that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Source {
+pub(crate) enum Source {
     Sessions,
     Locks(Kind),
     Schedules,
@@ -66,7 +66,7 @@ pub(super) enum Source {
 /// Parts of the namespace that were read whole at least once, and are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Read {
+pub struct Coverage {
     /// All sessions.
     pub sessions: bool,
     /// All plain locks.
@@ -102,9 +102,9 @@ pub struct Overview {
     /// Spreads in numbers.
     pub spreads: Vec<SpreadSummary>,
     /// Schedules that need attention, the worst first.
-    pub troubled: Vec<Schedule>,
+    pub troubled: Vec<ScheduleView>,
     /// Schedules, by their next ticks.
-    pub upcoming: Vec<Schedule>,
+    pub upcoming: Vec<ScheduleView>,
     /// Plain locks that have waiters.
     pub queues: Vec<Queue>,
     /// The last takeovers, losses, moves and failures, the last one first.
@@ -112,7 +112,7 @@ pub struct Overview {
     /// Records that cannot be used.
     pub refused: Vec<Refused>,
     /// Parts that were read whole.
-    pub read: Read,
+    pub read: Coverage,
 }
 
 /// A lock, and its waiters.
@@ -134,7 +134,7 @@ pub struct Refused {
 }
 
 impl Picture {
-    pub(super) fn new(namespace: Namespace, now: StoreTime) -> Self {
+    pub(crate) fn new(namespace: Namespace, now: StoreTime) -> Self {
         Self {
             namespace,
             now,
@@ -143,7 +143,7 @@ impl Picture {
             schedules: BTreeMap::new(),
             lines: BTreeMap::new(),
             refused: BTreeMap::new(),
-            read: Read::default(),
+            read: Coverage::default(),
             trouble: None,
             deaf: None,
             changes: OnceLock::new(),
@@ -176,7 +176,7 @@ impl Picture {
 
     /// Returns the parts that were read whole.
     #[must_use]
-    pub const fn read(&self) -> &Read {
+    pub const fn read(&self) -> &Coverage {
         &self.read
     }
 
@@ -193,7 +193,7 @@ impl Picture {
     // ----- what it takes in
 
     /// Takes in what cannot be used there, in place of what could not before.
-    pub(super) fn refuse(&mut self, source: Source, mut refused: Vec<(String, Refusal)>) {
+    pub(crate) fn refuse(&mut self, source: Source, mut refused: Vec<(String, Refusal)>) {
         refused.truncate(REFUSED);
         if refused.is_empty() {
             self.refused.remove(&source);
@@ -203,7 +203,7 @@ impl Picture {
     }
 
     /// Takes in a lock without its value, which may be somebody's secret: who wants to see it reads the lock.
-    pub(super) fn take_lock(&mut self, mut record: LockRecord) {
+    pub(crate) fn take_lock(&mut self, mut record: LockRecord) {
         if let Some(held) = &mut record.holding {
             held.by.value = None;
         }
@@ -214,26 +214,26 @@ impl Picture {
     }
 
     /// Takes in those who wait for a lock, also without their values.
-    pub(super) fn take_line(&mut self, id: LockId, mut line: Line) {
+    pub(crate) fn take_line(&mut self, id: LockId, mut line: Line) {
         line.waiters.iter_mut().for_each(|waiter| waiter.by.value = None);
         self.lines.insert(id, line);
     }
 
-    pub(super) fn drop_lock(&mut self, id: &LockId) {
+    pub(crate) fn drop_lock(&mut self, id: &LockId) {
         self.locks.remove(id);
         self.lines.remove(id);
     }
 
-    pub(super) fn take_schedule(&mut self, record: ScheduleRecord, runs: Vec<RunRecord>, is_all: bool) {
+    pub(crate) fn take_schedule(&mut self, record: ScheduleRecord, runs: Vec<RunRecord>, is_all: bool) {
         let name = record.id.name.clone();
         let runner = schedule::on(&runs).and_then(|run| self.sessions.get(&run.session)).cloned();
-        let lives: Lives = runner.into_iter().collect();
+        let lives: SessionStates = runner.into_iter().collect();
         let ledger = Ledger { runs, is_all, read_at: self.now };
-        self.schedules.insert(name, Arc::new(Schedule::of(record, ledger, None, &lives, self.now)));
+        self.schedules.insert(name, Arc::new(ScheduleView::of(record, ledger, None, &lives, self.now)));
     }
 
     /// Drops what is beyond the bounds: of each sort what is oldest.
-    pub(super) fn keep_in_bounds(&mut self) {
+    pub(crate) fn keep_in_bounds(&mut self) {
         if self.sessions.len() > SESSIONS {
             self.read.sessions = false;
             let age = |record: &SessionRecord| (record.is_alive(), record.beat_at);
@@ -282,7 +282,7 @@ impl Picture {
             .values()
             .filter(is_told)
             .map(|record| {
-                let held: Held = held.get(&record.id).copied().unwrap_or_default();
+                let held: HeldCounts = held.get(&record.id).copied().unwrap_or_default();
                 let failing = failing.remove(&record.id).unwrap_or_default();
                 Instance::of(record.clone(), held, failing, self.now)
             })
@@ -328,12 +328,12 @@ impl Picture {
 
     /// A spread, with so many of its tasks from there on; nothing if nobody takes part in it and it has no task.
     #[must_use]
-    pub fn spread(&self, name: &SpreadName, from: usize, at_most: usize) -> Option<Spread> {
+    pub fn spread(&self, name: &SpreadName, from: usize, at_most: usize) -> Option<SpreadView> {
         let locks = self.locks_of(&Kind::of_tasks(name));
         let sessions: Vec<_> = self.sessions.values().cloned().collect();
         let shown = locks.get(from..).unwrap_or_default();
         let shown = &shown[..shown.len().min(at_most)];
-        let spread = Spread::of(name.clone(), &sessions, &locks, shown, self.now);
+        let spread = SpreadView::of(name.clone(), &sessions, &locks, shown, self.now);
         let is_known = !spread.members.is_empty() || !locks.is_empty();
         is_known.then_some(spread)
     }
@@ -351,7 +351,7 @@ impl Picture {
         let Some(name) = record.id.kind.spread() else { return Vec::new() };
         let sessions: Vec<_> = self.sessions.values().cloned().collect();
         let locks = self.locks_of(&record.id.kind);
-        let spread = Spread::of(name, &sessions, &locks, std::slice::from_ref(record), self.now);
+        let spread = SpreadView::of(name, &sessions, &locks, std::slice::from_ref(record), self.now);
         spread.tasks.into_iter().next().map(|task| task.why).unwrap_or_default()
     }
 
@@ -390,19 +390,19 @@ impl Picture {
         self.lines.iter().filter_map(queue).collect()
     }
 
-    fn lives(&self) -> Lives {
+    fn lives(&self) -> SessionStates {
         self.sessions.values().cloned().collect()
     }
 
     /// A schedule, if it is known.
     #[must_use]
-    pub fn schedule(&self, name: &ScheduleName) -> Option<Schedule> {
+    pub fn schedule(&self, name: &ScheduleName) -> Option<ScheduleView> {
         self.schedules.get(name).map(|schedule| self.as_of_now(schedule, &self.lives()))
     }
 
     /// The schedules that are known, by their names: so many after that one.
     #[must_use]
-    pub fn schedules(&self, from: usize, at_most: usize) -> Vec<Schedule> {
+    pub fn schedules(&self, from: usize, at_most: usize) -> Vec<ScheduleView> {
         let lives = self.lives();
         self.schedules.values().skip(from).take(at_most).map(|one| self.as_of_now(one, &lives)).collect()
     }
@@ -414,10 +414,10 @@ impl Picture {
     }
 
     /// A schedule was read some time ago: its owner, and what is due, are as of now.
-    fn as_of_now(&self, schedule: &Schedule, lives: &Lives) -> Schedule {
+    fn as_of_now(&self, schedule: &ScheduleView, lives: &SessionStates) -> ScheduleView {
         let record = schedule.status.record.clone();
         let lock = self.locks.get(&lock_of(&record.id)).map(|record| &**record);
-        Schedule::of(record, schedule.ledger.clone(), lock, lives, self.now)
+        ScheduleView::of(record, schedule.ledger.clone(), lock, lives, self.now)
     }
 
     /// Returns the longest ttl of the sessions that are not declared dead; a minute if there are none.
@@ -449,12 +449,12 @@ impl Picture {
     #[must_use]
     pub fn overview(&self) -> Overview {
         let mut instances = self.instances();
-        let count = |life: Life| instances.iter().filter(|one| one.life == life).count();
-        let (alive, silent) = (count(Life::Alive), count(Life::Silent));
-        let (dead, closed) = (count(Life::Dead), count(Life::Closed));
+        let count = |life: Liveness| instances.iter().filter(|one| one.life == life).count();
+        let (alive, silent) = (count(Liveness::Alive), count(Liveness::Silent));
+        let (dead, closed) = (count(Liveness::Dead), count(Liveness::Closed));
         instances.truncate(SHOWN);
         let changes = self.changes();
-        let mut changes = Group::all(changes.iter().filter(|change| change.sort() != Sort::Other));
+        let mut changes = Group::all(changes.iter().filter(|change| change.severity() != Severity::Other));
         changes.truncate(SHOWN_CHANGES);
         let (lives, ttl) = (self.lives(), self.ttl());
         let mut queues = self.queues();
@@ -468,9 +468,9 @@ impl Picture {
             .collect();
         troubled.sort_by_key(|schedule| std::cmp::Reverse(rank(schedule, ttl)));
         troubled.truncate(SHOWN);
-        let told: BTreeSet<_> = troubled.iter().map(|schedule| &schedule.status.record.id).collect();
-        let is_other = |schedule: &&Arc<Schedule>| {
-            !schedule.next.is_empty() && !told.contains(&schedule.status.record.id)
+        let listed: BTreeSet<_> = troubled.iter().map(|schedule| &schedule.status.record.id).collect();
+        let is_other = |schedule: &&Arc<ScheduleView>| {
+            !schedule.next.is_empty() && !listed.contains(&schedule.status.record.id)
         };
         let mut upcoming: Vec<_> = self.schedules.values().filter(is_other).collect();
         upcoming.sort_by_key(|schedule| schedule.next.first().copied());
@@ -498,18 +498,18 @@ impl Picture {
 }
 
 /// Returns whether a schedule needs a closer look, by what was read of it.
-fn may_be_troubled(schedule: &Schedule, now: StoreTime) -> bool {
+fn may_be_troubled(schedule: &ScheduleView, now: StoreTime) -> bool {
     let is_past = schedule.next.first().is_some_and(|next| *next <= now);
     schedule.paused || schedule.due.is_some() || schedule.status.failures > 0 || is_past
 }
 
 /// Returns how much attention a schedule needs: zero is none.
-fn rank(schedule: &Schedule, ttl: Duration) -> u32 {
-    match schedule.standing(ttl) {
-        Standing::Overdue { .. } => 4,
+fn rank(schedule: &ScheduleView, ttl: Duration) -> u32 {
+    match schedule.state(ttl) {
+        ScheduleState::Overdue { .. } => 4,
         _ if schedule.status.failures > 1 => 3,
         _ if schedule.status.failures > 0 => 2,
-        Standing::Paused => 1,
+        ScheduleState::Paused => 1,
         _ => 0,
     }
 }

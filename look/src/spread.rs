@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::Life;
-use crate::{
+use crate::Liveness;
+use tenure::{
     model::{Key, LockRecord, Past, SessionId, SessionRecord, SpreadName, StoreTime},
     spread::{Explanation, Member, SpreadStatus, TaskState},
     store::LockSeen,
@@ -39,13 +39,13 @@ pub struct SpreadSummary {
 /// A spread, its members and its tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Spread {
+pub struct SpreadView {
     /// Name of the spread.
     pub spread: SpreadName,
     /// Members that are not declared dead.
     pub members: Vec<SpreadMember>,
     /// Tasks that were ever taken, by their keys.
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<TaskView>,
     /// Tasks without a living holder.
     pub orphans: Vec<Key>,
 }
@@ -58,7 +58,7 @@ pub struct SpreadMember {
     #[serde(flatten)]
     pub member: Member,
     /// Liveness of the member.
-    pub life: Life,
+    pub life: Liveness,
     /// Nothing is to be expected of it any more.
     pub looks_dead: bool,
 }
@@ -66,7 +66,7 @@ pub struct SpreadMember {
 /// A task of a spread, and why it is where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Task {
+pub struct TaskView {
     /// Key of the task.
     pub key: Key,
     /// State of the task.
@@ -81,7 +81,7 @@ pub struct Task {
     pub why: Vec<String>,
 }
 
-impl Task {
+impl TaskView {
     /// Returns its state in a word.
     #[must_use]
     pub const fn word(&self) -> &'static str {
@@ -89,7 +89,7 @@ impl Task {
     }
 }
 
-impl Spread {
+impl SpreadView {
     /// A spread as these records tell: sessions of the namespace, and locks of the spread's tasks. Its tasks are those
     /// `shown`, since most of the work is to say why each is where it is.
     #[must_use]
@@ -102,13 +102,13 @@ impl Spread {
     ) -> Self {
         let status = SpreadStatus::of_records(name, sessions, locks, now);
         let silent = silent(sessions, now);
-        let tasks = shown.iter().filter_map(|record| Task::of(record, &status, sessions, &silent, now));
+        let tasks = shown.iter().filter_map(|record| TaskView::of(record, &status, sessions, &silent, now));
         Self { tasks: tasks.collect(), ..Self::without_tasks(&status, &silent) }
     }
 
     fn without_tasks(status: &SpreadStatus, silent: &BTreeSet<SessionId>) -> Self {
         let member = |member: &Member| {
-            let life = if silent.contains(&member.session) { Life::Silent } else { Life::Alive };
+            let life = if silent.contains(&member.session) { Liveness::Silent } else { Liveness::Alive };
             SpreadMember { looks_dead: life.looks_dead(), life, member: member.clone() }
         };
         Self {
@@ -161,7 +161,7 @@ impl SpreadSummary {
     }
 }
 
-impl Task {
+impl TaskView {
     fn of(
         record: &LockRecord,
         status: &SpreadStatus,

@@ -4,8 +4,8 @@ use std::{fmt, time::Duration};
 
 use serde::Serialize;
 
-use super::{Life, Lives, length};
-use crate::{
+use crate::{Liveness, SessionStates, length};
+use tenure::{
     model::{
         Entry, Holder, Key, Kind, LockId, LockRecord, Pause, RunRecord, ScheduleId, ScheduleRecord,
         SessionId, StoreTime, Term,
@@ -16,7 +16,7 @@ use crate::{
 /// A schedule as it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Schedule {
+pub struct ScheduleView {
     /// Record of the schedule, its last run, and its failures in a row.
     #[serde(flatten)]
     pub status: ScheduleStatus,
@@ -35,7 +35,7 @@ pub struct Schedule {
     /// First tick that is due, is not in the ledger, and that no run holds up.
     pub due: Option<StoreTime>,
     /// Time for which that tick is due.
-    #[serde(rename = "overdue_ms", serialize_with = "crate::model::serial::ms_if_any")]
+    #[serde(rename = "overdue_ms", serialize_with = "crate::serial::ms_if_any")]
     pub overdue: Option<Duration>,
     /// The end of its ledger.
     #[serde(flatten)]
@@ -65,7 +65,7 @@ pub struct Owner {
     /// Term of its lock on the schedule.
     pub term: Term,
     /// Liveness of the owner.
-    pub life: Life,
+    pub life: Liveness,
     /// Nothing is to be expected of it any more.
     pub looks_dead: bool,
 }
@@ -73,7 +73,7 @@ pub struct Owner {
 /// Main state of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Standing {
+pub enum ScheduleState {
     /// Never run, so not defined yet.
     Undefined,
     /// Held back.
@@ -81,7 +81,7 @@ pub enum Standing {
     /// A tick has long been due, and is not run.
     Overdue {
         /// Time since it was due.
-        #[serde(rename = "by_ms", serialize_with = "crate::model::serial::ms")]
+        #[serde(rename = "by_ms", serialize_with = "crate::serial::ms")]
         by: Duration,
     },
     /// A tick is due.
@@ -92,7 +92,7 @@ pub enum Standing {
     Waiting,
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for ScheduleState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Undefined => f.write_str("not run yet"),
@@ -108,7 +108,7 @@ impl fmt::Display for Standing {
 /// Time, besides two ttls, for which a tick may be on its way to the schedule's next owner.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-impl Schedule {
+impl ScheduleView {
     /// Entries of the ledger that are looked at.
     pub const RUNS: usize = ScheduleStatus::LOOKED_AT;
     const NEXT: usize = 3;
@@ -119,7 +119,7 @@ impl Schedule {
         record: ScheduleRecord,
         ledger: Ledger,
         lock: Option<&LockRecord>,
-        lives: &Lives,
+        lives: &SessionStates,
         now: StoreTime,
     ) -> Self {
         let owner = lock.and_then(|lock| Owner::of(lock, lives, now));
@@ -153,20 +153,20 @@ impl Schedule {
 
     /// Returns its main state. `ttl` is that of its fleet.
     #[must_use]
-    pub fn standing(&self, ttl: Duration) -> Standing {
+    pub fn state(&self, ttl: Duration) -> ScheduleState {
         match self.overdue {
-            _ if self.paused => Standing::Paused,
-            _ if self.status.record.definition.is_none() => Standing::Undefined,
-            Some(by) if by > PATIENCE + ttl * 2 => Standing::Overdue { by },
-            Some(_) => Standing::Due,
-            None if self.running => Standing::Running,
-            None => Standing::Waiting,
+            _ if self.paused => ScheduleState::Paused,
+            _ if self.status.record.definition.is_none() => ScheduleState::Undefined,
+            Some(by) if by > PATIENCE + ttl * 2 => ScheduleState::Overdue { by },
+            Some(_) => ScheduleState::Due,
+            None if self.running => ScheduleState::Running,
+            None => ScheduleState::Waiting,
         }
     }
 }
 
 impl Owner {
-    fn of(lock: &LockRecord, lives: &Lives, now: StoreTime) -> Option<Self> {
+    fn of(lock: &LockRecord, lives: &SessionStates, now: StoreTime) -> Option<Self> {
         let by = &lock.holding.as_ref()?.by;
         let life = lives.life(by.session, now);
         let (holder, session) = (by.holder.clone(), by.session);
@@ -175,20 +175,20 @@ impl Owner {
 }
 
 /// The lock that the owner of a schedule holds.
-pub(super) fn lock_of(id: &ScheduleId) -> LockId {
+pub(crate) fn lock_of(id: &ScheduleId) -> LockId {
     let key = Key::new(&id.name).expect("a schedule's name is shorter than a key");
     LockId { namespace: id.namespace.clone(), kind: Kind::Schedule, key }
 }
 
 /// The run that is on, if the last one has no end.
-pub(super) fn on(runs: &[RunRecord]) -> Option<&RunRecord> {
+pub(crate) fn on(runs: &[RunRecord]) -> Option<&RunRecord> {
     runs.iter().find(|run| run.id.entry != Entry::Skipped).filter(|run| run.finish.is_none())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{
+    use tenure::model::{
         About, Candidate, Definition, Holding, Nonce, Rules, RunId, SessionRecord, Ticket, Why,
     };
 
@@ -206,7 +206,7 @@ mod tests {
         record
     }
 
-    fn lives(beat_at: StoreTime) -> Lives {
+    fn lives(beat_at: StoreTime) -> SessionStates {
         let about = About::new("n".parse().unwrap(), "pod-1".parse().unwrap());
         [SessionRecord::opened(SessionId::from_u128(1), about, Nonce::new(1), TTL, beat_at)]
             .into_iter()
@@ -225,17 +225,17 @@ mod tests {
         lock
     }
 
-    fn looked(runs: Vec<RunRecord>, beat_at: StoreTime, now: StoreTime) -> Schedule {
+    fn looked(runs: Vec<RunRecord>, beat_at: StoreTime, now: StoreTime) -> ScheduleView {
         let ledger = Ledger { runs, is_all: true, read_at: now };
-        Schedule::of(hourly(), ledger, Some(&owned()), &lives(beat_at), now)
+        ScheduleView::of(hourly(), ledger, Some(&owned()), &lives(beat_at), now)
     }
 
     #[test]
-    fn what_is_due_and_nobody_runs_is_overdue() {
+    fn a_due_tick_that_no_instance_runs_is_overdue() {
         let seen = looked(Vec::new(), at(70), at(70));
         assert_eq!((seen.due, seen.running), (Some(at(60)), false));
-        assert_eq!(seen.standing(TTL), Standing::Overdue { by: Duration::from_secs(600) });
-        assert_eq!(looked(Vec::new(), at(61), at(61)).standing(TTL), Standing::Due);
+        assert_eq!(seen.state(TTL), ScheduleState::Overdue { by: Duration::from_secs(600) });
+        assert_eq!(looked(Vec::new(), at(61), at(61)).state(TTL), ScheduleState::Due);
         assert_eq!((&seen.next[..], seen.zone.as_deref()), (&[at(120), at(180), at(240)][..], Some("UTC")));
         assert_eq!(seen.in_words.as_deref(), Some("At minute 0 past every hour"));
         assert!(seen.owner.is_some_and(|owner| !owner.looks_dead && owner.holder.as_str() == "pod-1"));
@@ -246,7 +246,7 @@ mod tests {
     fn of_what_was_due_after_it_was_read_a_ledger_does_not_tell() {
         let of = |read_at| {
             let ledger = Ledger { runs: vec![run(60)], is_all: true, read_at };
-            Schedule::of(hourly(), ledger, Some(&owned()), &lives(at(61)), at(190)).due
+            ScheduleView::of(hourly(), ledger, Some(&owned()), &lives(at(61)), at(190)).due
         };
         assert_eq!((of(at(119)), of(at(121))), (None, Some(at(120))));
     }
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn a_run_that_is_on_holds_up_the_next_ticks_unless_its_runner_looks_dead() {
         let on = looked(vec![run(60)], at(190), at(190));
-        assert_eq!((on.running, on.due, on.standing(TTL)), (true, None, Standing::Running));
+        assert_eq!((on.running, on.due, on.state(TTL)), (true, None, ScheduleState::Running));
         let died = looked(vec![run(60)], at(61), at(190));
         assert_eq!((died.running, died.due), (false, Some(at(120))));
         assert!(died.owner.is_some_and(|owner| owner.looks_dead));
@@ -265,8 +265,8 @@ mod tests {
         let mut record = hourly();
         record.pause = Some(Pause::new(at(10), "ops".parse().unwrap(), Why::shortened("repairs")));
         let ledger = Ledger { runs: Vec::new(), is_all: true, read_at: at(70) };
-        let seen = Schedule::of(record, ledger, None, &lives(at(70)), at(70));
+        let seen = ScheduleView::of(record, ledger, None, &lives(at(70)), at(70));
         assert_eq!((seen.paused, &seen.next[..], seen.due, &seen.owner), (true, &[][..], None, &None));
-        assert_eq!(seen.standing(TTL), Standing::Paused);
+        assert_eq!(seen.state(TTL), ScheduleState::Paused);
     }
 }

@@ -4,34 +4,37 @@
 //! nobody to anything. Every read is bounded: a page of an index, or records by their names. Nothing is counted, and no
 //! ledger is read but from its end. So a picture costs the store the same, whatever the store holds.
 //!
-//! [`Look`] reads a page at a time. [`Picture`] is what was read so far, and [`Pictures`] keeps one up for all who look
+//! [`Reader`] reads a page at a time. [`Picture`] is what was read so far, and [`LivePicture`] keeps one up for all who look
 //! at it, as a member of a spread does: hints say where to look, and a little of everything is read from time to time.
 
 mod change;
-mod follow;
 mod group;
 mod instance;
-mod life;
+mod live;
+mod liveness;
 mod lock;
-mod look;
+mod operator;
+mod picture;
+mod poller;
 mod reader;
 mod schedule;
+mod serial;
 mod spread;
-mod whole;
 mod words;
 
-use self::whole::Source;
+use self::picture::Source;
 
 pub use self::{
-    change::{After, Change, Records, Sort, What, changes},
-    follow::{Followed, Pictures, Unread},
+    change::{Change, ChangeKind, PreviousHolder, Records, Severity, changes},
     group::Group,
-    instance::{Held, Instance},
-    life::{Life, Lives},
-    lock::{KeyLook, Lock},
-    look::Look,
-    schedule::{Ledger, Owner, Schedule, Standing},
-    spread::{Spread, SpreadMember, SpreadSummary, Task},
-    whole::{Overview, Picture, Queue, Read, Refused},
+    instance::{HeldCounts, Instance},
+    live::{LivePicture, NotLoaded, Subscription},
+    liveness::{Liveness, SessionStates},
+    lock::{KeyDetails, Lock},
+    operator::{NotDone, Operator},
+    picture::{Coverage, Overview, Picture, Queue, Refused},
+    reader::Reader,
+    schedule::{Ledger, Owner, ScheduleState, ScheduleView},
+    spread::{SpreadMember, SpreadSummary, SpreadView, TaskView},
     words::{ago, ended, length, one_line, terms, why_ended},
 };
