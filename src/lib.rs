@@ -101,7 +101,7 @@
 //! | [`clock`] | the clock leases are counted by |
 #![cfg_attr(
     feature = "testing",
-    doc = "| [`testing`] | the conformance suite for stores, stores that fail on purpose, a clock to turn |"
+    doc = "| [`testing`] | stores that fail on purpose, a clock to turn by hand |"
 )]
 //!
 //! [`ElectConfig`] has the durations an instance runs by.
@@ -114,7 +114,7 @@
 //! | `sqlite` | no | the store for the processes of one machine, a file, with SQLite built in |
 //! | `mongodb-logs` | no | the log events of the driver itself, an unstable feature of it |
 //! | `metrics` | no | counters, gauges and histograms of the engine, by the `metrics` facade |
-//! | `testing` | no | the conformance suite, stores that fail on purpose, a clock to turn by hand |
+//! | `testing` | no | stores that fail on purpose, a clock to turn by hand |
 
 // Support that unit tests share with other packages names the crate.
 #[cfg(test)]

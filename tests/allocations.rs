@@ -15,11 +15,9 @@ use tenure::{
     elect::Acquired,
     sim::steps::BeatingSession,
     store::{MemoryStore, Release, ReleaseTo, Take},
-    testing::{
-        TestClock,
-        conformance::{Fixture, LIMIT},
-    },
+    testing::TestClock,
 };
+use tenure_conformance::{Fixture, LIMIT};
 
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;

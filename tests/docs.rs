@@ -338,6 +338,7 @@ fn every_test_that_a_promise_names_exists() {
         "sim/tests",
         "command/src",
         "command/tests",
+        "conformance/src",
         "look/src",
         "look/tests",
         "ui/src",

@@ -9,7 +9,8 @@ use std::{
 use crate::docs::{files_below, logged, root};
 
 /// Packages of the workspace, with their tests and what is run beside them.
-const PACKAGES: [&str; 8] = ["src", "look", "command", "ui", "sim", "tests", "benches", "examples"];
+const PACKAGES: [&str; 9] =
+    ["src", "conformance", "look", "command", "ui", "sim", "tests", "benches", "examples"];
 
 /// Words that no doc comment begins with: they stand for a subject that a reader has to guess.
 const PRONOUNS: &str = "What Who Whoever Whose Whatever Whichever Those These This They It Its How Whether One That \

@@ -8,7 +8,7 @@ mod conformance {
 
     use tenure::store::MemoryStore;
 
-    tenure::conformance_tests!(Arc::new(MemoryStore::default()));
+    tenure_conformance::conformance_tests!(Arc::new(MemoryStore::default()));
 }
 
 mod scripts {
@@ -143,11 +143,9 @@ mod turned_by_hand {
             Hint, LockSeen, MemoryStore, News, Purged, ReleaseTo, SessionSeen, Store, TERM_KEPT, TakeAnswer,
             Wait,
         },
-        testing::{
-            TestClock,
-            conformance::{Fixture, LIMIT},
-        },
+        testing::TestClock,
     };
+    use tenure_conformance::{Fixture, LIMIT};
 
     const MS: Duration = Duration::from_millis(1);
     const MINUTE: Duration = Duration::from_secs(60);

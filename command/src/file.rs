@@ -22,8 +22,9 @@ pub(crate) struct Followed {
 
 impl Followed {
     pub(crate) fn of(path: Option<&Path>) -> Result<Self, Failure> {
-        let cannot =
-            |path: &Path, error| Failure::failed(format!("cannot watch {} for changes: {error}", path.display()));
+        let cannot = |path: &Path, error| {
+            Failure::failed(format!("cannot watch {} for changes: {error}", path.display()))
+        };
         let changes = path.map(|path| follow(path).map_err(|error| cannot(path, error))).transpose()?;
         Ok(Self { path: path.map(ToOwned::to_owned), changes })
     }

@@ -69,7 +69,10 @@ impl fmt::Display for NotDone {
             Self::Unknown(schedule) => write!(f, "there is no schedule {:?}", schedule.as_str()),
             Self::Changed(sentence) => f.write_str(sentence),
             Self::Dead { lock, holder } => {
-                write!(f, "{holder} is dead and cannot be asked: the next instance that asks for {lock} takes it over")
+                write!(
+                    f,
+                    "{holder} is dead and cannot be asked: the next instance that asks for {lock} takes it over"
+                )
             }
             Self::Owned { schedule, by } => {
                 write!(f, "{by} has the schedule {schedule}: remove it from the program first")

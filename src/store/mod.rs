@@ -1,8 +1,8 @@
 //! The contract between the engine and whatever keeps its records.
 //!
 //! [`Store`] is the contract. [`MemoryStore`] is its readable definition, `SqliteStore` (feature `sqlite`) serves the
-//! processes of one machine, `MongoStore` (feature `mongodb`) the fleet. The conformance suite in `testing::conformance` (feature `testing`)
-//! has a test for every property that is promised here; whoever writes a store runs it. The contract is open to
+//! processes of one machine, `MongoStore` (feature `mongodb`) the fleet. The package `tenure-conformance`
+//! has a test for every property that is promised here, for the author of a store. The contract is open to
 //! implementers, without a promise of semver before 1.0: see [`Store`].
 //!
 //! # Rules of safety

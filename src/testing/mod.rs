@@ -1,9 +1,7 @@
-//! For tests: the conformance suite every store must pass, stores that fail on purpose, and a clock
-//! to turn by hand. Not semver-stable: a minor version may change it.
+//! For tests: stores that fail on purpose, and a clock to turn by hand. Not semver-stable: a minor version may change it.
 //!
 //! | part | for |
 //! |---|---|
-//! | [`conformance`] | whoever writes a store: one test for every property of the contract |
 //! | [`TestClock`] | whoever tests a program: time that stands still until it is told to go on |
 //! | [`Faulty`], [`Slow`], [`Counting`] | stores that lose answers, take their time, or keep count |
 //! | [`Intercept`] | whoever wants another kind of trouble: one hook around every call |
@@ -11,7 +9,6 @@
 #![doc = include_str!("../../docs/testing.md")]
 
 mod clock;
-pub mod conformance;
 mod intercept;
 
 #[doc(hidden)]

@@ -27,8 +27,8 @@ use tenure::{
         Hint, LockSeen, News, Release, ReleaseTo, Store, Topic,
         mongo::{MongoOptions, MongoStore, bare, index_script},
     },
-    testing::conformance::{Fixture, LIMIT},
 };
+use tenure_conformance::{Fixture, LIMIT};
 use tokio::sync::{mpsc, watch};
 
 use crate::mongodb::{Place, connected_and_logged, failover::steady, history::now, lent};

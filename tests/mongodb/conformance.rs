@@ -17,4 +17,4 @@ pub(crate) async fn store() -> Arc<dyn Store> {
     Arc::new(connected(&uri, options).await)
 }
 
-tenure::conformance_tests!(store().await);
+tenure_conformance::conformance_tests!(store().await);

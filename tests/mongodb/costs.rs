@@ -16,8 +16,8 @@ use tenure::{
     model::{Kind, LockId, Outcome, RunId, StoreTime, Term},
     spread::Task,
     store::{Claim, FinishRun, Release, ReleaseTo, Store, TakeAnswer, Wait, mongo::MongoStore},
-    testing::conformance::{Fixture, LIMIT},
 };
+use tenure_conformance::{Fixture, LIMIT};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use self::{

@@ -11,8 +11,8 @@ use tenure::{
         ReleaseAnswer, ReleaseTo, Revocation, RevokeAnswer, ScheduleSeen, SessionSeen, SetAnswer, SetValue,
         Store, Take, TakeAnswer, Wait,
     },
-    testing::conformance::{Fixture, LIMIT},
 };
+use tenure_conformance::{Fixture, LIMIT};
 
 use crate::mongodb::Place;
 use crate::support::mongod::shared_single;

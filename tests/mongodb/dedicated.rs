@@ -14,8 +14,9 @@ use futures::{
 use tenure::{
     model::SessionId,
     store::{Hint, SessionSeen, Store, Take, mongo::MongoOptions},
-    testing::{Counting, Fault, Faulty, Intercept, Operation, conformance::LIMIT},
+    testing::{Counting, Fault, Faulty, Intercept, Operation},
 };
+use tenure_conformance::LIMIT;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::mongodb::{Place, bells::until_tails, lent};

@@ -13,8 +13,8 @@ use tenure::{
         Claim, ClaimAnswer, Declaration, Evidence, FinishRun, LockSeen, Refusal, Release, ReleaseTo,
         Revocation, SessionSeen, SetValue, Take,
     },
-    testing::conformance::{Fixture, LIMIT},
 };
+use tenure_conformance::{Fixture, LIMIT};
 
 use crate::mongodb::{Place, rounds};
 use crate::support::mongod::shared_single;

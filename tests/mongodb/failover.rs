@@ -30,8 +30,8 @@ use tenure::{
     store::{
         Answer, LockSeen, Release, ReleaseAnswer, ReleaseTo, Store, Take, TakeAnswer, mongo::MongoOptions,
     },
-    testing::conformance::Fixture,
 };
+use tenure_conformance::Fixture;
 use tokio::{sync::watch, time::timeout};
 
 use crate::mongodb::{

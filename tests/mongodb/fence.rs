@@ -21,8 +21,8 @@ use tenure::{
         TakeAnswer, Wait,
         mongo::{Armed, FENCE_SLOTS, Fence, Stale},
     },
-    testing::conformance::{Fixture, LIMIT},
 };
+use tenure_conformance::{Fixture, LIMIT};
 use tokio::time::timeout;
 
 use crate::mongodb::{Place, limits::in_time};

@@ -20,4 +20,4 @@ async fn store() -> Arc<dyn Store> {
     Arc::new(connected(SHARED.get_or_init(start).await.uri(), options).await)
 }
 
-tenure::conformance_tests!(without hints: store().await);
+tenure_conformance::conformance_tests!(without hints: store().await);

@@ -20,8 +20,8 @@ use tenure::{
         Revocation, SetValue, Store, Take, TakeAnswer, Wait,
         mongo::{MongoOptions, MongoStore},
     },
-    testing::conformance::Fixture,
 };
+use tenure_conformance::Fixture;
 
 use crate::mongodb::{
     Place, connected,

@@ -46,13 +46,11 @@ use crate::{
     },
 };
 use mongodb::bson::{Document, doc};
-use tenure::{
-    store::{
-        Store,
-        mongo::{ConnectError, MongoOptions, MongoStore},
-    },
-    testing::conformance::Fixture,
+use tenure::store::{
+    Store,
+    mongo::{ConnectError, MongoOptions, MongoStore},
 };
+use tenure_conformance::Fixture;
 
 /// Puts something in the place of all bells that nobody can tail.
 async fn without_bells(database: &mongodb::Database) {

@@ -5,13 +5,11 @@ use mongodb::{
     Client, IndexModel,
     bson::{Bson, DateTime, Document, doc},
 };
-use tenure::{
-    store::{
-        Store,
-        mongo::{ConnectError, MongoOptions, MongoStore, index_script},
-    },
-    testing::conformance::LIMIT,
+use tenure::store::{
+    Store,
+    mongo::{ConnectError, MongoOptions, MongoStore, index_script},
 };
+use tenure_conformance::LIMIT;
 
 use crate::{
     mongodb::{Place, connected, connected_and_logged, lent, refused_for_good},

@@ -6,8 +6,8 @@ use mongodb::bson::{Bson, DateTime, Document, doc};
 use tenure::{
     model::Retention,
     store::{Purged, Store, TakeAnswer},
-    testing::conformance::{Fixture, LIMIT},
 };
+use tenure_conformance::{Fixture, LIMIT};
 
 use crate::mongodb::Place;
 use crate::support::mongod::shared_single;

@@ -22,8 +22,8 @@ use tenure::{
         LockSeen, SessionSeen, Store,
         mongo::{MongoOptions, MongoStore},
     },
-    testing::conformance::{Fixture, LIMIT},
 };
+use tenure_conformance::{Fixture, LIMIT};
 use tokio::{
     io::{AsyncReadExt, copy_bidirectional},
     net::{TcpListener, TcpStream},

@@ -12,8 +12,8 @@ use mongodb::{
 use tenure::{
     model::{Value, Why},
     store::{LockSeen, Store, Take, mongo::MongoOptions},
-    testing::conformance::LIMIT,
 };
+use tenure_conformance::LIMIT;
 
 use crate::mongodb::Place;
 use crate::support::mongod::shared_single;

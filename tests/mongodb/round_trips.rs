@@ -18,8 +18,8 @@ use tenure::{
         Claim, Define, FinishRun, Instruction, Release, ReleaseAnswer, ReleaseTo, Revocation, ScheduleSeen,
         Store, Take, Wait, mongo::MongoOptions,
     },
-    testing::conformance::{Fixture, LIMIT},
 };
+use tenure_conformance::{Fixture, LIMIT};
 
 use crate::mongodb::Place;
 use crate::support::{mongod, wait::until};

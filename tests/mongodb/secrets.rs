@@ -11,8 +11,8 @@ use tenure::{
         Hint, Store, Take, TakeAnswer,
         mongo::{ConnectError, MongoOptions, MongoStore},
     },
-    testing::conformance::{Fixture, LIMIT},
 };
+use tenure_conformance::{Fixture, LIMIT};
 use tracing::level_filters::LevelFilter;
 
 use crate::mongodb::connected;

@@ -4,8 +4,8 @@ use mongodb::bson::{Bson, doc};
 use tenure::{
     model::{LockId, MAX_NUMBER, Term},
     store::{LockSeen, ReleaseTo, TakeAnswer},
-    testing::conformance::Fixture,
 };
+use tenure_conformance::Fixture;
 
 use crate::mongodb::Place;
 use crate::support::mongod::shared_single;

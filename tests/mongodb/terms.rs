@@ -6,8 +6,8 @@ use mongodb::bson::{DateTime, Document, doc};
 use tenure::{
     model::{LockId, Retention, Term},
     store::{Purged, ReleaseTo, Store},
-    testing::conformance::{Fixture, LIMIT},
 };
+use tenure_conformance::{Fixture, LIMIT};
 
 use crate::mongodb::Place;
 use crate::support::mongod::{Deployment, Options, Shape, shared_single};

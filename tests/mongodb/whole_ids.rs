@@ -112,6 +112,6 @@ async fn an_operation_whose_command_does_not_pass_fails() {
     let fixture = place.fixture();
     fixture.opened().await;
     refusing.store(true, Ordering::Relaxed);
-    let opened = fixture.store().open(fixture.opening(), tenure::testing::conformance::LIMIT).await;
+    let opened = fixture.store().open(fixture.opening(), tenure_conformance::LIMIT).await;
     assert!(opened.is_err(), "{opened:?}");
 }

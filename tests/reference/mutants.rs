@@ -16,8 +16,8 @@ use tenure::{
         SetValue, Store, Take, TakeAnswer, Topics, Wait,
     },
     store_methods,
-    testing::conformance::LIMIT,
 };
+use tenure_conformance::LIMIT;
 
 /// Faults of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

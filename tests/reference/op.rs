@@ -13,8 +13,8 @@ use tenure::{
         BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, Open, Page, Release,
         Revocation, SessionSeen, SetValue, Store, Take, Wait,
     },
-    testing::conformance::LIMIT,
 };
+use tenure_conformance::LIMIT;
 
 use super::model::{Check, Model};
 

@@ -9,11 +9,9 @@ use std::{
 use tenure::{
     model::{Kind, LockId, ScheduleId, SessionId},
     store::{Open, Store},
-    testing::{
-        TestClock,
-        conformance::{Fixture, LIMIT},
-    },
+    testing::TestClock,
 };
+use tenure_conformance::{Fixture, LIMIT};
 
 use super::{
     model::{Check, Model, ensure},

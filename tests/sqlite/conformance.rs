@@ -4,4 +4,4 @@ use tenure::store::sqlite::SqliteOptions;
 
 use crate::folder::{Folder, InFolder};
 
-tenure::conformance_tests!(InFolder::store(Folder::in_memory(), &SqliteOptions::new()));
+tenure_conformance::conformance_tests!(InFolder::store(Folder::in_memory(), &SqliteOptions::new()));

@@ -34,8 +34,8 @@ use tenure::{
         Declaration, Evidence, LockSeen, Release, ReleaseTo, SessionSeen, Store, Take, TakeAnswer, Wait,
         sqlite::{OpenError, SqliteStore},
     },
-    testing::conformance::{LIMIT, TTL},
 };
+use tenure_conformance::{LIMIT, TTL};
 
 use crate::folder::{Folder, fixture};
 

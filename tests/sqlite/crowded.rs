@@ -8,8 +8,8 @@ use std::{
 use tenure::{
     model::{Key, Kind, LockId, SessionId, Ticket},
     store::{Store, Take, TakeAnswer, sqlite::SqliteStore},
-    testing::conformance::{LIMIT, TTL},
 };
+use tenure_conformance::{LIMIT, TTL};
 
 use crate::folder::{Folder, fixture};
 

@@ -10,8 +10,8 @@ use tenure::{
         ReleaseAnswer, ReleaseTo, Revocation, RevokeAnswer, ScheduleSeen, SessionSeen, SetAnswer, SetValue,
         Store, Take, TakeAnswer, Wait,
     },
-    testing::conformance::{Fixture, LIMIT},
 };
+use tenure_conformance::{Fixture, LIMIT};
 
 use crate::folder::{Folder, fixture};
 

@@ -14,8 +14,8 @@ use tenure::{
         LockSeen, ReleaseTo, SessionSeen, Store, Take, TakeAnswer,
         sqlite::{OpenError, SqliteOptions, SqliteStore},
     },
-    testing::conformance::{Fixture, LIMIT},
 };
+use tenure_conformance::{Fixture, LIMIT};
 
 use crate::folder::{Folder, fixture};
 

@@ -19,8 +19,8 @@ use tenure::{
         sqlite::{SqliteOptions, SqliteStore},
     },
     store_methods,
-    testing::conformance::Fixture,
 };
+use tenure_conformance::Fixture;
 
 use crate::wait::until_blocking;
 

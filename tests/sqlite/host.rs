@@ -20,8 +20,8 @@ use tenure::{
         Store, Take, TakeAnswer,
         sqlite::{OpenError, SqliteStore},
     },
-    testing::conformance::LIMIT,
 };
+use tenure_conformance::LIMIT;
 
 use crate::{
     folder::{Folder, fixture},

@@ -17,8 +17,8 @@ use rustix::{
 use tenure::{
     model::{Retention, SessionId},
     store::{Presence, SessionSeen, Store, sqlite::SqliteStore},
-    testing::conformance::{Fixture, LIMIT},
 };
+use tenure_conformance::{Fixture, LIMIT};
 
 use crate::{
     folder::{Folder, fixture},

@@ -9,8 +9,9 @@ use tenure::{
     store::{
         LockSeen, ReleaseTo, SessionSeen, Store, Take, TakeAnswer, sqlite::SqliteOptions, sqlite::SqliteStore,
     },
-    testing::{TestClock, conformance::LIMIT},
+    testing::TestClock,
 };
+use tenure_conformance::LIMIT;
 
 use crate::{
     folder::{Folder, fixture},

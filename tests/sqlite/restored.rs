@@ -9,8 +9,9 @@ use tenure::{
         LockSeen, SessionSeen, Store,
         sqlite::{OpenError, SqliteOptions, SqliteStore},
     },
-    testing::{TestClock, conformance::LIMIT},
+    testing::TestClock,
 };
+use tenure_conformance::LIMIT;
 
 use crate::folder::{Folder, fixture};
 

@@ -11,8 +11,8 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 use tenure::{
     Clock, Elect, ElectConfig, SystemClock,
     store::{Store, sqlite::SqliteStore},
-    testing::conformance::LIMIT,
 };
+use tenure_conformance::LIMIT;
 
 use crate::{
     folder::Folder,

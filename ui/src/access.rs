@@ -107,7 +107,9 @@ impl Access {
     /// If that is not a valid name of a header.
     pub fn header(name: &str) -> Result<Self, String> {
         let parsed = HeaderName::from_bytes(name.as_bytes());
-        parsed.map(|name| Self(Rule::Header(name))).map_err(|_| format!("{name:?} is not the name of a header"))
+        parsed
+            .map(|name| Self(Rule::Header(name)))
+            .map_err(|_| format!("{name:?} is not the name of a header"))
     }
 
     /// Returns whether it is safe to listen on an address that others reach.
@@ -150,7 +152,9 @@ impl Access {
                     )));
                 }
                 if is_embedded(headers) {
-                    return Err(Denied::Forbidden("this request comes from a page of another site".to_owned()));
+                    return Err(Denied::Forbidden(
+                        "this request comes from a page of another site".to_owned(),
+                    ));
                 }
                 let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
                 if names_loopback(host) {

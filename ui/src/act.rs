@@ -69,15 +69,18 @@ impl Verb {
     /// Returns the text of the button, and a description of its effect.
     const fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Pause => ("Pause", "None of its ticks is run until it is resumed. A run in progress continues."),
+            Self::Pause => {
+                ("Pause", "None of its ticks is run until it is resumed. A run in progress continues.")
+            }
             Self::Resume => (
                 "Resume",
                 "Its ticks are run again. Ticks within the pause are not run later. The reason goes into the log alone.",
             ),
             Self::Run => ("Run now", "It is run once besides its ticks, by the instance that owns it."),
-            Self::Drain => {
-                ("Drain", "It gives its tasks and schedules to other instances, one after the other, and takes none.")
-            }
+            Self::Drain => (
+                "Drain",
+                "It gives its tasks and schedules to other instances, one after the other, and takes none.",
+            ),
             Self::Undrain => ("Undrain", "It accepts tasks again."),
             Self::PutBack => ("Put back", "It is tried again at once. The reason goes into the log alone."),
             Self::Release => ("Release", "Its holder is asked to release it: its job is asked to stop."),
@@ -165,7 +168,9 @@ fn allowed(
         return Err(forbidden("nothing may be changed here: actions are not allowed"));
     };
     if !same(&fields.csrf, shared.csrf.token()) {
-        return Err(forbidden("this form is not from this page, or is from before its last start: load the page again"));
+        return Err(forbidden(
+            "this form is not from this page, or is from before its last start: load the page again",
+        ));
     }
     if is_foreign(headers) {
         return Err(forbidden("this form comes from another site"));

@@ -36,10 +36,7 @@ fn text(overview: &Overview, ttl: std::time::Duration) -> String {
     text.sample("tenure_picture_time_seconds", &[], overview.now.as_millis() / 1000);
     text.family("tenure_picture_stale", "1 if the store does not answer, so that the rest is old.");
     text.sample("tenure_picture_stale", &[], i64::from(overview.trouble.is_some()));
-    text.family(
-        "tenure_instances",
-        "Instances by their state; instances that have ended count for an hour.",
-    );
+    text.family("tenure_instances", "Instances by their state; instances that have ended count for an hour.");
     let counts = [
         (Liveness::Alive, overview.alive),
         (Liveness::Silent, overview.silent),

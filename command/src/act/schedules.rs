@@ -7,7 +7,7 @@ use tenure::model::{ScheduleName, ScheduleRecord};
 use super::{Action, Because, Done};
 use crate::exit::Failure;
 
-/// To hold schedules back, and to let them go on.
+/// To pause schedules, and to resume them.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("which").required(true).args(["names", "all"]))]
 pub(crate) struct Pause {
@@ -46,7 +46,8 @@ pub(super) async fn pause(action: &Action<'_>, pause: &Pause, paused: bool) -> R
     };
     let list = names.iter().map(|name| format!("{:?}", name.as_str())).collect::<Vec<_>>().join(", ");
     if names.is_empty() {
-        return action.tell(&Done::new("The namespace has no schedule.", json!({ "done": false, "schedules": [] })));
+        return action
+            .tell(&Done::new("The namespace has no schedule.", json!({ "done": false, "schedules": [] })));
     }
     let what = if paused { format!("pause {list}") } else { format!("resume {list}") };
     if !action.agreed(&what)? {

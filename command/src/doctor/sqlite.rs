@@ -33,7 +33,8 @@ pub(super) fn look(path: &Path, findings: &mut Findings) {
 
 fn room(folder: &Path, findings: &mut Findings) {
     match rustix::fs::statvfs(folder) {
-        Err(error) => findings.untested("disk", format!("the free space of {} cannot be read: {error}", folder.display())),
+        Err(error) => findings
+            .untested("disk", format!("the free space of {} cannot be read: {error}", folder.display())),
         Ok(disk) => {
             let free = disk.f_bavail.saturating_mul(disk.f_frsize);
             let is_read_only = disk.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY);

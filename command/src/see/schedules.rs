@@ -51,10 +51,9 @@ fn table(found: &Found<ScheduleView>, look: &Look, now: StoreTime) -> String {
             last,
             ended,
             item.status.failures.to_string(),
-            item.owner.as_ref().map_or_else(
-                || "none".to_owned(),
-                |owner| format!("{}{}", owner.holder, owner.life.mark()),
-            ),
+            item.owner
+                .as_ref()
+                .map_or_else(|| "none".to_owned(), |owner| format!("{}{}", owner.holder, owner.life.mark())),
         ]);
     }
     table.render() + &found.notes()

@@ -122,7 +122,10 @@ fn text(shown: &KeyDetails, record: &LockRecord) -> String {
     line("term", record.term.to_string());
     if let Some(closed) = record.closed.filter(|_| shown.closed_left.is_some()) {
         let left = times::length(closed.left(now));
-        line("closed", format!("until {}, for {left}: it cannot be acquired yet", times::local(closed.until)));
+        line(
+            "closed",
+            format!("until {}, for {left}: it cannot be acquired yet", times::local(closed.until)),
+        );
     }
     text.push_str(&queue(shown, now));
     text.push_str(&past(record, now));

@@ -14,11 +14,9 @@ use tenure::{
         Refusal, ReleaseTo, Store, Topics,
     },
     store_methods,
-    testing::{
-        Call, Counting, Course, Fault, Faulty, Intercept, Intercepted, Operation, Slow, TestClock,
-        conformance::{Fixture, LIMIT, TTL},
-    },
+    testing::{Call, Counting, Course, Fault, Faulty, Intercept, Intercepted, Operation, Slow, TestClock},
 };
+use tenure_conformance::{Fixture, LIMIT, TTL};
 use tenure_look::{LivePicture, Picture, Reader, ScheduleState};
 use tokio::time::{advance, sleep, timeout};
 

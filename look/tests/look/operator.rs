@@ -6,8 +6,8 @@ use tenure::{
     SystemClock,
     model::{Key, Kind, LockId, RunId, SessionId, StoreTime, Term, Why},
     store::{Claim, Instruction, MemoryStore, ReleaseTo, ScheduleSeen, Store},
-    testing::conformance::{Fixture, LIMIT},
 };
+use tenure_conformance::{Fixture, LIMIT};
 use tenure_look::{NotDone, Operator};
 
 struct World {

@@ -54,8 +54,11 @@ pub(crate) fn matrix(spread: &SpreadView, now: StoreTime) -> Markup {
     let rows = Rows::new(spread);
     let (width, height) =
         (LEFT + spread.tasks.len().max(20) * COLUMN + 6, TOP + (rows.nobody() + 1) * ROW + 6);
-    let says =
-        format!("{} tasks on {} instances: the table below lists the same", spread.tasks.len(), rows.nobody());
+    let says = format!(
+        "{} tasks on {} instances: the table below lists the same",
+        spread.tasks.len(),
+        rows.nobody()
+    );
     html! {
         svg.matrix viewBox=(format!("0 0 {width} {height}")) width=(width) role="img" aria-label=(says) {
             @for (row, one) in rows.members.iter().enumerate() {

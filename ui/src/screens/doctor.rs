@@ -27,7 +27,9 @@ impl answer::Screen for Screen {
 
     async fn load(shared: &Shared, _: &Nothing, _: &Picture) -> Result<Arc<Self>, Problem> {
         let Some(doctor) = &shared.ui.doctor else {
-            return Err(Problem::not_found("this page has no doctor: run `tenure doctor` to check the store"));
+            return Err(Problem::not_found(
+                "this page has no doctor: run `tenure doctor` to check the store",
+            ));
         };
         let find = async { Ok::<_, Problem>(Self { items: (doctor.0)().await }) };
         shared.findings.get("doctor".to_owned(), FRESH, find).await

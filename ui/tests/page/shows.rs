@@ -227,9 +227,10 @@ async fn the_last_hour_tells_of_a_death_before_anybody_looked() {
     let site = Site::new(store, |ui| ui);
     let page = site.page("/changes").await;
     let changes = text(&page, "ol.changes");
-    for part in
-        ["takeover acquired 5 tasks of topics by pod-1, after pod-2 (died)", "pod-2 is dead, declared by pod-1"]
-    {
+    for part in [
+        "takeover acquired 5 tasks of topics by pod-1, after pod-2 (died)",
+        "pod-2 is dead, declared by pod-1",
+    ] {
         assert!(changes.contains(part), "{part}: {changes}");
     }
     assert!(text(&page, "#gaps").contains("its last five holders"), "what is not kept is said");

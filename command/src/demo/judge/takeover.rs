@@ -118,7 +118,11 @@ pub(super) fn noticed(record: &Record, bounds: &Bounds) -> Verdict {
             }
         }
     }
-    Verdict::new("a process that resumes after its lease has ended notices it, and stops its jobs", seen, broken)
+    Verdict::new(
+        "a process that resumes after its lease has ended notices it, and stops its jobs",
+        seen,
+        broken,
+    )
 }
 
 #[cfg(test)]

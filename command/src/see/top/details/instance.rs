@@ -37,7 +37,10 @@ pub(super) fn tell(page: &mut Page<'_>, session: SessionId) {
         page.field("stalled", format!("its runtime has run no task since {}", page.at(since)));
     }
     if let Some(death) = &record.death {
-        page.field(one.life.as_str(), format!("{}, declared by {}: {}", page.at(death.at), death.by, death.why));
+        page.field(
+            one.life.as_str(),
+            format!("{}, declared by {}: {}", page.at(death.at), death.by, death.why),
+        );
     }
     for request in &record.requests {
         let (key, term) = (&request.lock.key, request.term);

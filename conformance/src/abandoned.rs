@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 
-use super::{
+use crate::{
     fixture::{Fixture, LIMIT, eventually, sure},
     purge::{NOTHING, marker_is_purged, purge},
 };
-use crate::{
-    model::{Candidate, Ended, LockId, Retention, SessionId},
+use tenure::{
+    model::{Ended, LockId, Retention, SessionId},
     store::{LockSeen, Open, SessionSeen, Take, TakeAnswer, Wait},
 };
 
@@ -36,8 +36,7 @@ async fn is_free(fixture: &Fixture, lock: &LockId) -> bool {
 pub async fn a_lock_of_the_dead_becomes_free_and_keeps_its_term(fixture: &Fixture) {
     let lock = fixture.lock("order 4711");
     let dead = fixture.opened().await.id;
-    let held =
-        fixture.taken(&lock, &Candidate { lock_delay: Duration::ZERO, ..fixture.talkative(dead, 5) }).await;
+    let held = fixture.taken(&lock, &with!(fixture.talkative(dead, 5); lock_delay: Duration::ZERO)).await;
     fixture.declare_dead(dead).await;
     let mut freed = 0;
     eventually("a lock of the dead is freed", async || {
@@ -68,7 +67,7 @@ pub async fn a_lock_of_one_that_died_lately_is_kept(fixture: &Fixture) {
 pub async fn a_lock_of_the_dead_with_a_delay_is_closed(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let delay = Duration::from_secs(3600);
-    let careful = Candidate { lock_delay: delay, ..fixture.candidate(fixture.opened().await.id, 1) };
+    let careful = with!(fixture.candidate(fixture.opened().await.id, 1); lock_delay: delay);
     let held = fixture.taken(&lock, &careful).await;
     fixture.declare_dead(careful.session).await;
     eventually("a lock of the dead is freed", async || {

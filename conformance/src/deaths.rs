@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use super::fixture::{Fixture, LIMIT, TTL, holder, race, sure, why};
-use crate::{
+use crate::fixture::{Fixture, LIMIT, TTL, holder, race, sure, why};
+use tenure::{
     model::{Death, SessionRecord},
     store::{Declaration, Evidence, Open, SessionSeen},
 };
 
 /// The ground of a caller who has found no such session for the whole ttl.
-pub(super) fn missing(fixture: &Fixture) -> Evidence {
+pub(crate) fn missing(fixture: &Fixture) -> Evidence {
     Evidence::Missing { namespace: fixture.namespace().clone(), holder: holder("pod-9"), ttl: TTL }
 }
 
 /// Every ground there is, for a session whose last beat bears that nonce.
-fn grounds(fixture: &Fixture, last: crate::model::Nonce) -> [Evidence; 4] {
+fn grounds(fixture: &Fixture, last: tenure::model::Nonce) -> [Evidence; 4] {
     let unbeaten = Evidence::Unbeaten { nonce: last };
     [unbeaten, missing(fixture), Evidence::Gone, Evidence::Operator]
 }
@@ -24,7 +24,7 @@ fn died(before: &SessionRecord, seen: &SessionSeen) -> SessionRecord {
     let at = seen.record().and_then(|record| record.death.as_ref()).map(|death| death.at);
     let at = at.unwrap_or_else(|| panic!("the session must be dead, but was {seen:?}"));
     let death = Some(Death { at, by: holder("the watcher"), why: why("no beat seen") });
-    SessionRecord { death, ..before.clone() }
+    with!(before.clone(); death: death)
 }
 
 /// The record keeps everything, and says by whom and why.

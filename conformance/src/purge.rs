@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use super::fixture::{Fixture, LIMIT, eventually, sure};
-use crate::{
+use crate::fixture::{Fixture, LIMIT, eventually, sure};
+use tenure::{
     model::Retention,
     store::{Purged, SessionSeen, Wait},
 };
 
 /// Keep nothing that need not be kept.
-pub(super) const NOTHING: Retention = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
+pub(crate) const NOTHING: Retention = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
 
 /// Purges from the beginning to the end.
-pub(super) async fn purge(fixture: &Fixture, retention: Retention) -> Purged {
+pub(crate) async fn purge(fixture: &Fixture, retention: Retention) -> Purged {
     let mut all = Purged::default();
     for _ in 0..1000 {
         let after = all.next.take();
@@ -93,7 +93,7 @@ pub async fn a_dead_session_that_a_lock_names_is_kept(fixture: &Fixture) {
 
 /// However long ago it beat: nobody has declared it dead.
 pub async fn the_living_are_never_purged(fixture: &Fixture) {
-    let open = crate::store::Open { ttl: Duration::from_millis(1), ..fixture.opening() };
+    let open = tenure::store::Open { ttl: Duration::from_millis(1), ..fixture.opening() };
     let silent = fixture.open(&open).await;
     marker_is_purged(fixture).await;
     assert_eq!(fixture.seen(open.session).await, silent);
@@ -113,7 +113,7 @@ pub async fn held_locks_and_young_terms_are_never_purged(fixture: &Fixture) {
 
 /// Purges with no retention until a session that died just now is gone, so that everything before
 /// would be gone, too.
-pub(super) async fn marker_is_purged(fixture: &Fixture) {
+pub(crate) async fn marker_is_purged(fixture: &Fixture) {
     let marker = fixture.dead_session().await;
     eventually("a dead session is purged", async || {
         purge(fixture, NOTHING).await;

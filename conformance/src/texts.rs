@@ -1,13 +1,13 @@
 //! Texts: what means something to a database, a shell or a person means nothing here.
 
-use super::fixture::{Fixture, LIMIT, TTL, all_pages, name, sure, value, why};
-use crate::{
-    model::{Candidate, Holder, Key, Kind, LockId, LockRecord, Namespace, Value, Who, Why},
+use crate::fixture::{Fixture, LIMIT, TTL, all_pages, name, sure, value, why};
+use tenure::{
+    model::{Holder, Key, Kind, LockId, LockRecord, Namespace, Value, Who, Why},
     store::{LockSeen, ReleaseTo, Wait},
 };
 
 /// Texts that mean something elsewhere, and pairs that only a careless eye takes for one another.
-pub(super) const ODD: &[&str] = &[
+pub(crate) const ODD: &[&str] = &[
     "$exp",
     "$$NOW",
     "$$ROOT",
@@ -50,7 +50,7 @@ pub(super) const ODD: &[&str] = &[
 ];
 
 /// A text of exactly so many bytes, as short characters or long ones.
-pub(super) fn full(bytes: usize, of: &str) -> String {
+pub(crate) fn full(bytes: usize, of: &str) -> String {
     of.repeat(bytes / of.len()) + &"x".repeat(bytes % of.len())
 }
 
@@ -89,13 +89,7 @@ pub async fn any_text_may_be_said_of_a_lock(fixture: &Fixture) {
     sayings.push((full(Who::MAX_BYTES, "é"), String::new()));
     sayings.push((full(Who::MAX_BYTES, "x"), "many\r\nlines\n\u{0}and a \u{1b}[31m colour".to_owned()));
     for (number, (text, reason)) in sayings.iter().enumerate() {
-        let says = |session| Candidate {
-            holder: name(Holder::new(text)),
-            who: Some(name(Who::new(text))),
-            why: Some(why(reason)),
-            value: Some(value(reason.as_bytes())),
-            ..fixture.candidate(session, 1)
-        };
+        let says = |session| with!(fixture.candidate(session, 1); holder: name(Holder::new(text)), who: Some(name(Who::new(text))), why: Some(why(reason)), value: Some(value(reason.as_bytes())));
         let lock = fixture.lock(&format!("key {number}"));
         let [first, second] = [says(fixture.session()), says(fixture.session())];
         let record = fixture.taken(&lock, &first).await;
@@ -104,7 +98,7 @@ pub async fn any_text_may_be_said_of_a_lock(fixture: &Fixture) {
         let line = sure(fixture.store().waiters(lock.clone(), 2, LIMIT)).await;
         let line: Vec<_> = line.waiters.into_iter().map(|waiter| waiter.by).collect();
         assert_eq!(line, std::slice::from_ref(&second), "it must stand in line as was said");
-        let release = crate::store::Release {
+        let release = tenure::store::Release {
             lock: lock.clone(),
             session: first.session,
             term: record.term,
@@ -123,7 +117,7 @@ pub async fn any_text_may_be_said_of_a_lock(fixture: &Fixture) {
 pub async fn saying_nothing_is_not_an_empty_saying(fixture: &Fixture) {
     let sayings = [(None, None), (Some(why("")), Some(value(b""))), (Some(why("")), None)];
     for (number, (why, value)) in sayings.into_iter().enumerate() {
-        let by = Candidate { why, value, ..fixture.candidate(fixture.session(), 1) };
+        let by = with!(fixture.candidate(fixture.session(), 1); why: why, value: value);
         let lock = fixture.lock(&format!("key {number}"));
         fixture.taken(&lock, &by).await;
         let kept = fixture.record(&lock).await.holding.map(|held| held.by);
@@ -134,7 +128,7 @@ pub async fn saying_nothing_is_not_an_empty_saying(fixture: &Fixture) {
 /// The largest value a lock may carry, of every byte there is.
 pub async fn a_value_may_have_any_bytes_up_to_the_limit(fixture: &Fixture) {
     let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(Value::MAX_BYTES).collect();
-    let by = Candidate { value: Some(value(&bytes)), ..fixture.candidate(fixture.session(), 1) };
+    let by = with!(fixture.candidate(fixture.session(), 1); value: Some(value(&bytes)));
     let lock = fixture.lock("report");
     fixture.taken(&lock, &by).await;
     let kept = fixture.record(&lock).await.holding.map(|held| held.by);
@@ -207,7 +201,7 @@ pub async fn namespaces_do_not_meet(fixture: &Fixture) {
 async fn do_not_meet(fixture: &Fixture, locks: &[LockId]) {
     let mut records = Vec::new();
     // That somebody waits may be seen already.
-    let found = async |lock| LockRecord { wanted: false, ..fixture.record(lock).await };
+    let found = async |lock| with!(fixture.record(lock).await; wanted: false);
     for lock in locks {
         let by = fixture.candidate(fixture.session(), 1);
         let record = fixture.taken(lock, &by).await;
@@ -228,12 +222,8 @@ async fn do_not_meet(fixture: &Fixture, locks: &[LockId]) {
 
 /// Numbers up to the largest a record may carry, and times to the millisecond.
 pub async fn large_numbers_come_back_as_they_were(fixture: &Fixture) {
-    use crate::model::{Beat, MAX_NUMBER, Nonce, SessionId};
-    let by = Candidate {
-        ttl: TTL * 60 * 24 * 365,
-        lock_delay: std::time::Duration::from_millis(86_400_001),
-        ..fixture.candidate(SessionId::from_u128(fixture.session().as_u128() | 1 << 127), MAX_NUMBER)
-    };
+    use tenure::model::{Beat, MAX_NUMBER, Nonce, SessionId};
+    let by = with!(fixture.candidate(SessionId::from_u128(fixture.session().as_u128() | 1 << 127), MAX_NUMBER); ttl: TTL * 60 * 24 * 365, lock_delay: std::time::Duration::from_millis(86_400_001));
     let lock = fixture.lock("report");
     fixture.taken(&lock, &by).await;
     let record = fixture.taken(&lock, &by).await;
@@ -241,7 +231,7 @@ pub async fn large_numbers_come_back_as_they_were(fixture: &Fixture) {
 
     let session = fixture.opened().await.id;
     let (beat, nonce) = (Beat::new(MAX_NUMBER), Nonce::new(MAX_NUMBER));
-    let write = crate::store::BeatWrite { beat, nonce, ..fixture.beat(session, 0) };
+    let write = tenure::store::BeatWrite { beat, nonce, ..fixture.beat(session, 0) };
     let seen = fixture.send(&write).await;
     assert!(seen.bears(nonce), "{seen:?}");
     assert_eq!(seen.record().map(|record| record.beat), Some(beat));

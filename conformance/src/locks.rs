@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::fixture::{Fixture, TTL, eventually, granted, value};
-use crate::{
+use crate::fixture::{Fixture, TTL, eventually, granted, value};
+use tenure::{
     model::{Candidate, Ended, Holding, LockId, LockRecord, Term},
     store::{Evidence, LockSeen, ReleaseTo, SetAnswer, Take, TakeAnswer},
 };
@@ -18,14 +18,8 @@ pub async fn a_lock_without_a_record_is_taken(fixture: &Fixture) {
     let by = fixture.talkative(fixture.session(), 7);
     let record = fixture.taken(&lock, &by).await;
     let acquired_at = record.holding.as_ref().expect("it was just granted").acquired_at;
-    let expected = LockRecord {
-        id: lock.clone(),
-        term: record.term,
-        holding: Some(Holding { by, value_set: 0, acquired_at }),
-        closed: None,
-        wanted: false,
-        past: Vec::new(),
-    };
+    let expected =
+        with!(LockRecord::new(lock.clone(), record.term); holding: Some(Holding::new(by, acquired_at)));
     assert_eq!(record, expected, "the record must say what the candidate said");
     assert!(record.term > Term::new(0), "the first term must be larger than zero");
     assert_eq!(fixture.record(&lock).await, record, "a read must see what the take was answered");
@@ -43,7 +37,7 @@ pub async fn a_take_of_a_held_lock_changes_nothing(fixture: &Fixture) {
     assert_eq!(fixture.record(&lock).await, held, "takes that lost must change nothing at all");
 }
 
-/// [R7](crate::store#rules-of-safety), an equal ticket: a take sent again is answered with the same term.
+/// [R7](tenure::store#rules-of-safety), an equal ticket: a take sent again is answered with the same term.
 pub async fn a_take_sent_again_gets_the_same_term(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let by = fixture.talkative(fixture.session(), 7);
@@ -66,7 +60,7 @@ pub async fn a_take_sent_again_does_not_undo_a_new_value(fixture: &Fixture) {
     assert_eq!(kept, Some(value(b"page 8")), "a take sent again must not write the value again");
 }
 
-/// [R7](crate::store#rules-of-safety), a larger ticket on record: this take came late.
+/// [R7](tenure::store#rules-of-safety), a larger ticket on record: this take came late.
 pub async fn a_take_for_an_earlier_ticket_changes_nothing(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();
@@ -79,7 +73,7 @@ pub async fn a_take_for_an_earlier_ticket_changes_nothing(fixture: &Fixture) {
     assert_eq!(fixture.record(&lock).await, held, "a late take must change nothing");
 }
 
-/// [R7](crate::store#rules-of-safety), a smaller ticket on record: it was given up unheard, and this one starts a new
+/// [R7](tenure::store#rules-of-safety), a smaller ticket on record: it was given up unheard, and this one starts a new
 /// term.
 pub async fn a_take_for_a_later_ticket_starts_a_new_term(fixture: &Fixture) {
     let lock = fixture.lock("report");
@@ -139,7 +133,7 @@ pub async fn naming_the_dead_does_not_disturb_the_living(fixture: &Fixture) {
 pub async fn a_lock_delay_closes_the_lock_of_the_dead(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.opened().await.id;
-    let careful = Candidate { lock_delay: LONG, ..fixture.talkative(session, 3) };
+    let careful = with!(fixture.talkative(session, 3); lock_delay: LONG);
     let held = fixture.taken(&lock, &careful).await;
     fixture.declare_dead(session).await;
     let by = fixture.candidate(fixture.session(), 1);
@@ -161,7 +155,7 @@ pub async fn a_lock_delay_closes_the_lock_of_the_dead(fixture: &Fixture) {
 pub async fn a_lock_delay_ends(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.opened().await.id;
-    let careful = Candidate { lock_delay: Duration::from_millis(5), ..fixture.candidate(session, 3) };
+    let careful = with!(fixture.candidate(session, 3); lock_delay: Duration::from_millis(5));
     let held = fixture.taken(&lock, &careful).await;
     fixture.declare_dead(session).await;
     let by = fixture.candidate(fixture.session(), 1);
@@ -202,7 +196,7 @@ async fn open_again(
     fixture: &Fixture,
     lock: &LockId,
     by: &Candidate,
-    dead: &[crate::model::SessionId],
+    dead: &[tenure::model::SessionId],
 ) -> LockRecord {
     eventually("a closed lock opens", async || match fixture.take_over(lock, by, dead).await {
         TakeAnswer::Taken(record) => Some(record),
@@ -215,7 +209,7 @@ async fn open_again(
 /// However long that is: the record must not become one that is refused.
 pub async fn a_lock_may_be_closed_for_ever(fixture: &Fixture) {
     let (released, left) = (fixture.lock("released"), fixture.lock("left by the dead"));
-    let by = Candidate { lock_delay: Duration::MAX, ..fixture.candidate(fixture.opened().await.id, 1) };
+    let by = with!(fixture.candidate(fixture.opened().await.id, 1); lock_delay: Duration::MAX);
     let record = fixture.taken(&released, &by).await;
     fixture.release(&released, by.session, record.term, ReleaseTo::ClosedFor(Duration::MAX)).await;
     fixture.taken(&left, &by).await;

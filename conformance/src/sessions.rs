@@ -2,30 +2,17 @@
 
 use std::time::Duration;
 
-use super::fixture::{Fixture, LIMIT, TTL, all_pages, name, race, sure};
-use crate::{
-    model::{About, Beat, Buckets, SessionRecord, Share, SpreadName},
+use crate::fixture::{Fixture, LIMIT, TTL, all_pages, name, race, sure};
+use tenure::{
+    model::{Buckets, SessionRecord, Share, SpreadName},
     store::{BeatWrite, Open, SessionSeen},
 };
 
 fn shares() -> Vec<Share> {
     let spread = |text| name(SpreadName::new(text));
     vec![
-        Share {
-            weight: 3,
-            digest: u64::MAX,
-            paused: true,
-            buckets: Some(Buckets::new([0x80; Buckets::COUNT])),
-            ..Share::new(spread("$imports"))
-        },
-        Share {
-            cap: 0,
-            weight: 0,
-            draining: true,
-            digest: 1 << 63,
-            reserved: Duration::from_millis(1),
-            ..Share::new(spread("a.b c"))
-        },
+        with!(Share::new(spread("$imports")); weight: 3, digest: u64::MAX, paused: true, buckets: Some(Buckets::new([0x80; Buckets::COUNT]))),
+        with!(Share::new(spread("a.b c")); cap: 0, weight: 0, draining: true, digest: 1 << 63, reserved: Duration::from_millis(1)),
     ]
 }
 
@@ -38,29 +25,14 @@ fn alive(seen: SessionSeen) -> SessionRecord {
 
 /// The record says what the opening said, and nothing else: beat 0, alive, nothing asked of it.
 pub async fn an_opened_session_is_as_it_was_asked_for(fixture: &Fixture) {
-    let about = About {
-        host: "ホスト.$local".to_owned(),
-        pid: u32::MAX,
-        program: "{\"$gt\": 1}".to_owned(),
-        plan_version: u32::MAX,
-        ..fixture.about()
-    };
+    let about = with!(fixture.about(); host: "ホスト.$local".to_owned(), pid: u32::MAX, program: "{\"$gt\": 1}".to_owned(), plan_version: u32::MAX);
     let ttl = Duration::from_millis(30_001);
     let open = Open { about, ttl, shares: shares(), ..fixture.opening() };
     let record = alive(fixture.open(&open).await);
-    let expected = SessionRecord {
-        id: open.session,
-        about: open.about,
-        started: record.started,
-        beat: Beat::new(0),
-        nonce: open.nonce,
-        stalled_since: None,
-        beat_at: record.started,
-        ttl,
-        death: None,
-        shares: open.shares,
-        requests: Vec::new(),
-    };
+    let expected = with!(
+        SessionRecord::opened(open.session, open.about, open.nonce, ttl, record.started);
+        shares: open.shares
+    );
     assert_eq!(record, expected, "the record must say what the opening said");
     let seen = fixture.seen(open.session).await;
     assert_eq!(seen, SessionSeen::Alive(record), "an observer must see what the opening was answered");
@@ -78,7 +50,7 @@ pub async fn opening_again_with_the_same_nonce_changes_nothing(fixture: &Fixture
 pub async fn opening_with_another_nonce_finds_the_session_that_is_there(fixture: &Fixture) {
     let open = fixture.opening();
     let first = fixture.open(&open).await;
-    let about = About { pid: 1, program: "another".to_owned(), ..fixture.about() };
+    let about = with!(fixture.about(); pid: 1, program: "another".to_owned());
     let twin = Open { nonce: fixture.nonce(), about, ttl: TTL * 2, shares: shares(), ..open };
     let found = fixture.open(&twin).await;
     assert!(!found.bears(twin.nonce), "an opening must not write over a session that is there");
@@ -96,7 +68,7 @@ pub async fn opening_again_after_a_beat_changes_nothing(fixture: &Fixture) {
 /// A session that was declared dead before its opening arrived never lives.
 pub async fn a_session_buried_before_it_opened_is_found_dead(fixture: &Fixture) {
     let open = fixture.opening();
-    let missing = super::deaths::missing(fixture);
+    let missing = crate::deaths::missing(fixture);
     let tombstone = fixture.declare(open.session, missing).await;
     assert!(tombstone.is_dead());
     assert_eq!(fixture.open(&open).await, tombstone, "an opening must not revive a tombstone");
@@ -141,8 +113,7 @@ pub async fn a_beat_writes_its_number_and_nonce(fixture: &Fixture) {
         assert!(seen.bears(beat.nonce), "beat {number} after {} must count", before.beat);
         let record = alive(seen);
         assert!(record.beat_at >= before.beat_at, "beat times of one server must not go back");
-        let expected =
-            SessionRecord { beat: beat.beat, nonce: beat.nonce, beat_at: record.beat_at, ..opened.clone() };
+        let expected = with!(opened.clone(); beat: beat.beat, nonce: beat.nonce, beat_at: record.beat_at);
         assert_eq!(record, expected, "a beat must change number, nonce and time, and nothing else");
         assert_eq!(fixture.seen(open.session).await, SessionSeen::Alive(record.clone()));
         before = record;
@@ -259,7 +230,7 @@ pub async fn sessions_are_listed_page_by_page_with_the_dead(fixture: &Fixture) {
         expected.push(record);
     }
     let unseen = fixture.session();
-    let tombstone = fixture.declare(unseen, super::deaths::missing(fixture)).await;
+    let tombstone = fixture.declare(unseen, crate::deaths::missing(fixture)).await;
     expected.extend(tombstone.record().cloned());
     expected.sort_by_key(|record| record.id);
     for at_most in [1, 2, 3, 8, 100] {

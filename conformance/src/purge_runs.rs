@@ -2,25 +2,25 @@
 
 use std::time::Duration;
 
-use super::{
+use crate::{
     fixture::{Fixture, LIMIT, eventually, sure},
     runs::{all_runs, claim, claimed, run},
 };
-use crate::model::{ScheduleId, StoreTime};
+use tenure::model::{ScheduleId, StoreTime};
 
 /// Claims one run for each instant.
-pub(super) async fn ledger(fixture: &Fixture, schedule: &ScheduleId, instants: &[i64]) {
+pub(crate) async fn ledger(fixture: &Fixture, schedule: &ScheduleId, instants: &[i64]) {
     for instant in instants {
         claimed(fixture, &claim(&run(schedule, *instant), fixture.session(), 1)).await;
     }
 }
 
-pub(super) async fn purge(fixture: &Fixture, schedule: &ScheduleId, older_than: Duration, keep: usize) {
+pub(crate) async fn purge(fixture: &Fixture, schedule: &ScheduleId, older_than: Duration, keep: usize) {
     sure(fixture.store().purge_runs(schedule.clone(), older_than, keep, LIMIT)).await;
 }
 
 /// Instants that are left, latest first, and the mark.
-pub(super) async fn left(fixture: &Fixture, schedule: &ScheduleId) -> (Vec<i64>, Option<i64>) {
+pub(crate) async fn left(fixture: &Fixture, schedule: &ScheduleId) -> (Vec<i64>, Option<i64>) {
     let mark = sure(fixture.store().history(schedule.clone(), None, 1, LIMIT)).await.mark;
     let runs = all_runs(fixture, schedule, 100).await;
     let instants = runs.iter().map(|run| run.id.instant.as_millis()).collect();
@@ -28,7 +28,7 @@ pub(super) async fn left(fixture: &Fixture, schedule: &ScheduleId) -> (Vec<i64>,
 }
 
 /// Purges until that is left; what is to stay must stay throughout.
-pub(super) async fn purge_down_to(
+pub(crate) async fn purge_down_to(
     fixture: &Fixture,
     schedule: &ScheduleId,
     keep: usize,

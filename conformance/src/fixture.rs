@@ -10,7 +10,7 @@ use std::{
 use futures::FutureExt;
 use tokio::sync::watch;
 
-use crate::{
+use tenure::{
     model::{
         About, Beat, Candidate, Holder, Key, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce,
         ScheduleId, ScheduleName, SessionId, SessionRecord, SpreadName, Term, Ticket, Value, Who, Why,
@@ -35,7 +35,8 @@ pub const TTL: Duration = Duration::from_secs(60);
 ///
 /// ```
 /// use std::sync::Arc;
-/// use tenure::{store::MemoryStore, testing::conformance::Fixture};
+/// use tenure::store::MemoryStore;
+/// use tenure_conformance::Fixture;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
@@ -136,14 +137,13 @@ impl Fixture {
     /// An instance of this namespace.
     #[must_use]
     pub fn about(&self) -> About {
-        About {
-            namespace: self.namespace.clone(),
-            holder: holder("pod-1"),
+        with!(
+            About::new(self.namespace.clone(), holder("pod-1"));
             host: "host-1".to_owned(),
             pid: 4711,
             program: "conformance 1.0".to_owned(),
             plan_version: 1,
-        }
+        )
     }
 
     /// A session to open: fresh, with a ttl of a minute, no shares, not judged by the store's clock.
@@ -167,30 +167,13 @@ impl Fixture {
     /// A candidate for a lock that gives nothing but its name.
     #[must_use]
     pub fn candidate(&self, session: SessionId, ticket: u64) -> Candidate {
-        Candidate {
-            session,
-            ticket: Ticket::new(ticket),
-            ttl: TTL,
-            holder: holder("pod-1"),
-            who: None,
-            why: None,
-            value: None,
-            lock_delay: Duration::ZERO,
-        }
+        Candidate::new(session, Ticket::new(ticket), TTL, holder("pod-1"))
     }
 
     /// A candidate that gives all there is to give.
     #[must_use]
     pub fn talkative(&self, session: SessionId, ticket: u64) -> Candidate {
-        Candidate {
-            ttl: Duration::from_millis(61_234),
-            holder: holder("pod-2"),
-            who: Some(name(Who::new("the reporter"))),
-            why: Some(why("month's end")),
-            value: Some(value(b"page \x00 7 \xff")),
-            lock_delay: Duration::from_millis(1),
-            ..self.candidate(session, ticket)
-        }
+        with!(self.candidate(session, ticket); ttl: Duration::from_millis(61_234), holder: holder("pod-2"), who: Some(name(Who::new("the reporter"))), why: Some(why("month's end")), value: Some(value(b"page \x00 7 \xff")), lock_delay: Duration::from_millis(1))
     }
 
     /// Opens a session.
@@ -283,7 +266,7 @@ impl Fixture {
     /// Releases one lock in all detail.
     pub async fn release_as(&self, release: Release) {
         let answers = sure(self.store.release(vec![release], LIMIT)).await;
-        let expected = [crate::store::ReleaseAnswer::Released];
+        let expected = [tenure::store::ReleaseAnswer::Released];
         assert_eq!(answers, expected, "a release of a record that is whole must answer `Released`");
         self.settle().await;
     }
@@ -335,13 +318,13 @@ impl Fixture {
 }
 
 /// The answer of a store that did not fail.
-pub(super) async fn sure<T>(answer: Answer<'_, T>) -> T {
+pub(crate) async fn sure<T>(answer: Answer<'_, T>) -> T {
     answer.await.unwrap_or_else(|error| panic!("the store must answer here, but {error}"))
 }
 
 /// The record of a take that must be granted.
 #[track_caller]
-pub(super) fn granted(answer: TakeAnswer) -> LockRecord {
+pub(crate) fn granted(answer: TakeAnswer) -> LockRecord {
     match answer {
         TakeAnswer::Taken(record) => record,
         other => panic!("the lock must be granted here, but the answer was {other:?}"),
@@ -350,31 +333,31 @@ pub(super) fn granted(answer: TakeAnswer) -> LockRecord {
 
 /// A name within its limits.
 #[track_caller]
-pub(super) fn name<T, E: std::fmt::Display>(name: Result<T, E>) -> T {
+pub(crate) fn name<T, E: std::fmt::Display>(name: Result<T, E>) -> T {
     name.unwrap_or_else(|error| panic!("names used in a property are within the limits, but {error}"))
 }
 
-pub(super) fn holder(text: &str) -> Holder {
+pub(crate) fn holder(text: &str) -> Holder {
     name(Holder::new(text))
 }
 
-pub(super) fn why(text: &str) -> Why {
+pub(crate) fn why(text: &str) -> Why {
     name(Why::new(text))
 }
 
-pub(super) fn value(bytes: &[u8]) -> Value {
+pub(crate) fn value(bytes: &[u8]) -> Value {
     name(Value::new(bytes))
 }
 
 /// All items of a listing, got page by page. `fetch` answers with the page after a cursor.
-pub(super) async fn all_pages<T>(
+pub(crate) async fn all_pages<T>(
     at_most: usize,
     mut fetch: impl AsyncFnMut(Option<Cursor>) -> Page<T>,
 ) -> Vec<T> {
     let mut items = Vec::new();
     let mut after = None;
     for _ in 0..10_000 {
-        let Page { items: more, refused, next } = fetch(after).await;
+        let Page { items: more, refused, next, .. } = fetch(after).await;
         assert_eq!(refused, [], "nothing in a namespace that only the suite writes to may be refused");
         assert!(more.len() <= at_most, "a page must hold at most {at_most} items, not {}", more.len());
         items.extend(more);
@@ -385,7 +368,7 @@ pub(super) async fn all_pages<T>(
 }
 
 /// Tries until there is an answer, for as long as a busy server may need.
-pub(super) async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     for turn in 0..600_u64 {
         if let Some(answer) = attempt().await {
             return answer;
@@ -397,7 +380,7 @@ pub(super) async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> 
 }
 
 /// Results of many tasks that start at the same moment.
-pub(super) async fn race<T, F>(tasks: usize, mut task: impl FnMut(usize) -> F) -> Vec<T>
+pub(crate) async fn race<T, F>(tasks: usize, mut task: impl FnMut(usize) -> F) -> Vec<T>
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,

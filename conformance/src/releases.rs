@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::fixture::{Fixture, LIMIT, TTL, sure, why};
-use crate::{
+use crate::fixture::{Fixture, LIMIT, TTL, sure, why};
+use tenure::{
     model::{Ended, Term},
     store::{LockSeen, Release, ReleaseAnswer, ReleaseTo, Wait},
 };
@@ -81,7 +81,7 @@ pub async fn a_mark_goes_with_a_release_to_nobody(fixture: &Fixture) {
     }
 }
 
-/// [R6](crate::store#rules-of-safety): only its holder, under its term, releases a lock.
+/// [R6](tenure::store#rules-of-safety): only its holder, under its term, releases a lock.
 pub async fn a_release_by_anybody_else_does_nothing(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();

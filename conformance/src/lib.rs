@@ -1,6 +1,6 @@
-//! The conformance suite: one test for every property of the [contract](crate::store::Store).
+//! The conformance suite: one test for every property of the [contract](tenure::store::Store).
 //!
-//! Whoever writes a store runs it with [`conformance_tests!`](crate::conformance_tests). Each
+//! Whoever writes a store runs it with [`conformance_tests!`](conformance_tests). Each
 //! property is a function that takes a [`Fixture`] and panics if the store does not keep it; its
 //! name is the property. Properties do not disturb one another: they may run at the same time, on
 //! one store, on one server.
@@ -12,9 +12,9 @@
 //! |---|---|
 //! | [`sessions`] | opened once, beaten upward, observed in order, listed with the dead |
 //! | [`deaths`] | declared on a ground that holds, once, for ever |
-//! | [`locks`] | take, takeover, closing ([R4](crate::store#rules-of-safety), [R7](crate::store#rules-of-safety)) |
-//! | [`releases`] | release, hand-over ([R6](crate::store#rules-of-safety)) |
-//! | [`terms`] | terms rise ([R5](crate::store#rules-of-safety)); the last holders are remembered |
+//! | [`locks`] | take, takeover, closing ([R4](tenure::store#rules-of-safety), [R7](tenure::store#rules-of-safety)) |
+//! | [`releases`] | release, hand-over ([R6](tenure::store#rules-of-safety)) |
+//! | [`terms`] | terms rise ([R5](tenure::store#rules-of-safety)); the last holders are remembered |
 //! | [`races`] | every step is atomic |
 //! | [`batches`] | answered key by key; repeated, dropped, out of time |
 //! | [`texts`] | any text and any byte, up to the limits; kinds and namespaces do not meet |
@@ -31,10 +31,19 @@
 //! | [`dedicated`] | a connection of its own leads to the same records |
 //!
 //! What is not tested here: records that were written by hand or by another version (each store writes its records in
-//! its own way), that an answer outlives the failure of a server ([R11](crate::store#rules-of-safety)), and
+//! its own way), that an answer outlives the failure of a server ([R11](tenure::store#rules-of-safety)), and
 //! everything that needs a clock to be turned.
 
 #![allow(clippy::missing_panics_doc, reason = "every property panics if it is broken: that is its only use")]
+
+/// A record of the contract with other values in some fields: it may have more of them in a later version.
+macro_rules! with {
+    ($record:expr; $($field:ident: $value:expr),+ $(,)?) => {{
+        let mut record = $record;
+        $(record.$field = $value;)+
+        record
+    }};
+}
 
 pub mod abandoned;
 pub mod batches;
@@ -73,7 +82,7 @@ pub use fixture::{Fixture, LIMIT, TTL};
 ///     use std::sync::Arc;
 ///     use tenure::store::MemoryStore;
 ///
-///     tenure::conformance_tests!(Arc::new(MemoryStore::default()));
+///     tenure_conformance::conformance_tests!(Arc::new(MemoryStore::default()));
 /// }
 ///
 /// # #[allow(unused)]
@@ -81,7 +90,7 @@ pub use fixture::{Fixture, LIMIT, TTL};
 ///     # use std::sync::Arc;
 ///     # use tenure::store::MemoryStore;
 ///     # async fn standalone_server() -> Arc<MemoryStore> { Arc::default() }
-///     tenure::conformance_tests!(without hints: standalone_server().await);
+///     tenure_conformance::conformance_tests!(without hints: standalone_server().await);
 /// }
 /// ```
 #[macro_export]
@@ -94,8 +103,8 @@ macro_rules! conformance_tests {
             $(
                 #[::tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $property() {
-                    let fixture = $crate::testing::conformance::Fixture::new($store);
-                    $crate::testing::conformance::$subject::$property(&fixture).await;
+                    let fixture = $crate::Fixture::new($store);
+                    $crate::$subject::$property(&fixture).await;
                 }
             )+
         }
@@ -176,7 +185,7 @@ macro_rules! conformance_tests {
             of_takeovers_that_race_one_wins
             of_releases_that_race_one_counts
             batches_that_race_take_each_key_once
-            nobody_holds_a_lock_while_another_does
+            a_lock_has_one_holder_at_a_time
         }
         $crate::conformance_tests! { @subject [$store] batches:
             a_batch_of_takes_mixes_outcomes_and_keeps_the_order
@@ -200,7 +209,7 @@ macro_rules! conformance_tests {
             the_holder_sets_and_clears_its_value
             a_value_set_again_is_set
             a_late_value_changes_nothing
-            nobody_else_sets_a_value
+            only_the_holder_sets_a_value
             a_lock_nobody_holds_has_no_value
             a_value_goes_with_its_holder
         }
@@ -209,9 +218,9 @@ macro_rules! conformance_tests {
             reading_changes_nothing
             locks_are_listed_page_by_page_by_kind_and_key
             a_kind_without_locks_lists_none
-            what_a_session_holds_is_listed_latest_first
+            keys_of_a_session_are_listed_latest_first
             a_listing_goes_on_where_items_have_gone
-            what_a_session_holds_follows_every_change
+            the_list_of_a_sessions_keys_follows_every_change
             the_latest_grants_of_sessions_come_largest_term_first
             the_latest_grants_of_hundreds_of_sessions_are_found
             the_latest_grants_follow_every_change
@@ -223,7 +232,7 @@ macro_rules! conformance_tests {
             an_entry_that_is_there_keeps_its_place
             each_ticket_of_a_session_has_its_place
             leaving_passes_over_those_who_do_not_stand_there
-            whoever_comes_again_stands_at_the_end
+            a_waiter_that_comes_again_stands_at_the_end
             a_batch_stands_in_many_lines
             waiting_marks_the_lock_and_changes_nothing_else
         }
@@ -264,7 +273,7 @@ macro_rules! conformance_tests {
             orders_beyond_the_limit_are_refused_until_some_have_run
             of_orders_that_race_none_is_lost
             a_schedule_nobody_defined_may_be_instructed
-            what_is_said_of_a_schedule_leaves_the_rest
+            an_instruction_to_a_schedule_leaves_the_rest
             a_purge_raises_the_mark_and_leaves_the_rest
             a_record_is_no_mark
             schedules_are_read_in_the_order_asked_for
@@ -275,7 +284,7 @@ macro_rules! conformance_tests {
             a_claim_sent_again_is_recognised
             a_claimed_tick_is_granted_to_nobody_else
             a_claim_replaces_the_attempt_it_names
-            what_was_not_begun_is_claimed_again_under_its_number
+            an_attempt_that_did_not_begin_is_claimed_again_under_its_number
             a_claim_in_place_of_nobody_is_granted
             an_attempt_that_succeeded_is_not_replaced
             an_attempt_that_was_the_last_is_not_replaced
@@ -337,13 +346,13 @@ macro_rules! conformance_tests {
             a_listener_is_told_to_resync_first
             a_topic_that_is_added_is_heard
             every_change_of_a_task_is_hinted
-            whoever_waits_is_told_of_a_release
-            whoever_begins_to_wait_for_a_task_is_hinted
+            a_waiter_gets_a_hint_of_a_release
+            a_hint_names_a_task_that_gets_a_waiter
             the_value_of_a_schedule_is_hinted
             news_of_a_member_are_hinted
-            whoever_is_asked_for_a_lock_is_told
+            a_holder_that_is_asked_for_a_lock_gets_a_hint
             a_beat_gives_no_hint
-            what_is_said_of_a_schedule_is_hinted
+            instructions_to_a_schedule_give_a_hint
             a_run_gives_no_hint
             every_listener_hears_the_same
         }
@@ -360,30 +369,30 @@ mod tests {
     /// The list of the macro is written by hand; this sees to it that nothing is left out.
     #[test]
     fn every_property_is_in_the_list() {
-        let list = include_str!("conformance.rs");
+        let list = include_str!("lib.rs");
         let listed: Vec<_> = list.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
         let subjects = [
-            include_str!("conformance/abandoned.rs"),
-            include_str!("conformance/batches.rs"),
-            include_str!("conformance/deaths.rs"),
-            include_str!("conformance/dedicated.rs"),
-            include_str!("conformance/entries.rs"),
-            include_str!("conformance/hints.rs"),
-            include_str!("conformance/last_runs.rs"),
-            include_str!("conformance/listings.rs"),
-            include_str!("conformance/locks.rs"),
-            include_str!("conformance/purge.rs"),
-            include_str!("conformance/purge_runs.rs"),
-            include_str!("conformance/queue.rs"),
-            include_str!("conformance/races.rs"),
-            include_str!("conformance/releases.rs"),
-            include_str!("conformance/revoke.rs"),
-            include_str!("conformance/runs.rs"),
-            include_str!("conformance/schedules.rs"),
-            include_str!("conformance/sessions.rs"),
-            include_str!("conformance/terms.rs"),
-            include_str!("conformance/texts.rs"),
-            include_str!("conformance/values.rs"),
+            include_str!("abandoned.rs"),
+            include_str!("batches.rs"),
+            include_str!("deaths.rs"),
+            include_str!("dedicated.rs"),
+            include_str!("entries.rs"),
+            include_str!("hints.rs"),
+            include_str!("last_runs.rs"),
+            include_str!("listings.rs"),
+            include_str!("locks.rs"),
+            include_str!("purge.rs"),
+            include_str!("purge_runs.rs"),
+            include_str!("queue.rs"),
+            include_str!("races.rs"),
+            include_str!("releases.rs"),
+            include_str!("revoke.rs"),
+            include_str!("runs.rs"),
+            include_str!("schedules.rs"),
+            include_str!("sessions.rs"),
+            include_str!("terms.rs"),
+            include_str!("texts.rs"),
+            include_str!("values.rs"),
         ];
         let modules = list.lines().filter(|line| line.starts_with("pub mod ")).count();
         assert_eq!(subjects.len(), modules, "every module of properties is looked at");

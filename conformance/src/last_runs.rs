@@ -1,12 +1,12 @@
 //! The last entries of several ledgers, read at once.
 
-use super::{
+use crate::{
     entries::{ENTRIES, entry},
     fixture::{Fixture, LIMIT, sure},
     purge_runs::{ledger, purge_down_to},
     runs::claimed,
 };
-use crate::{
+use tenure::{
     model::{RunRecord, ScheduleId},
     store::Page,
 };

@@ -1,7 +1,7 @@
 //! Reads and listings of locks.
 
-use super::fixture::{Fixture, LIMIT, all_pages, granted, sure, value};
-use crate::{
+use crate::fixture::{Fixture, LIMIT, all_pages, granted, sure, value};
+use tenure::{
     model::{Kind, LockRecord, SessionId},
     store::{Held, LockSeen, ReleaseTo, Take},
 };
@@ -88,7 +88,7 @@ pub async fn a_kind_without_locks_lists_none(fixture: &Fixture) {
 
 /// Latest term first, each with term and ticket, whatever the size of a page and however many locks
 /// share a term.
-pub async fn what_a_session_holds_is_listed_latest_first(fixture: &Fixture) {
+pub async fn keys_of_a_session_are_listed_latest_first(fixture: &Fixture) {
     let [session, stranger] = [fixture.session(), fixture.session()];
     fixture.held(&fixture.lock("of a stranger"), stranger, 1).await;
     fixture.freed(&fixture.held(&fixture.lock("given back"), session, 1).await).await;
@@ -150,7 +150,7 @@ pub async fn a_listing_goes_on_where_items_have_gone(fixture: &Fixture) {
 }
 
 /// A lock leaves one list and enters the other when it changes hands.
-pub async fn what_a_session_holds_follows_every_change(fixture: &Fixture) {
+pub async fn the_list_of_a_sessions_keys_follows_every_change(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let [former, taker] = [fixture.session(), fixture.opened().await.id];
     let successor = fixture.session();

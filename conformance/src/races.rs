@@ -5,8 +5,8 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use super::fixture::{Fixture, LIMIT, race, sure};
-use crate::{
+use crate::fixture::{Fixture, LIMIT, race, sure};
+use tenure::{
     model::{Ended, LockRecord},
     store::{Release, ReleaseTo, Take, TakeAnswer},
 };
@@ -123,7 +123,7 @@ pub async fn batches_that_race_take_each_key_once(fixture: &Fixture) {
 
 /// Eight sessions take and release one lock as fast as they can: never two hold it at once, and the
 /// terms rise in the order they held it.
-pub async fn nobody_holds_a_lock_while_another_does(fixture: &Fixture) {
+pub async fn a_lock_has_one_holder_at_a_time(fixture: &Fixture) {
     let lock = fixture.lock("hot");
     let inside = Arc::new(AtomicUsize::new(0));
     let grants = race(8, |_| {
@@ -132,7 +132,7 @@ pub async fn nobody_holds_a_lock_while_another_does(fixture: &Fixture) {
         async move {
             let mut terms = Vec::new();
             for ticket in 1..=40 {
-                let by = crate::model::Candidate { ticket: crate::model::Ticket::new(ticket), ..by.clone() };
+                let by = with!(by.clone(); ticket: tenure::model::Ticket::new(ticket));
                 let take = Take { lock: lock.clone(), by };
                 let answer = sure(store.take(vec![take.clone()], Vec::new(), LIMIT)).await.remove(0);
                 let Some(record) = answer.taken() else { continue };

@@ -5,15 +5,14 @@ use std::{collections::BTreeSet, time::Duration};
 use futures::{StreamExt, stream::BoxStream};
 use tokio::sync::watch;
 
-use super::{
+use crate::{
     fixture::{Fixture, LIMIT, holder, name, sure, value, why},
     runs::{claim, claimed, run},
     schedules::{define, defined, instructed, order, pause},
 };
-use crate::{
+use tenure::{
     model::{
-        Candidate, Kind, LockId, LockRecord, Outcome, Request, ScheduleId, SessionId, Share, SpreadName,
-        StoreTime, schedules,
+        Kind, LockId, LockRecord, Outcome, Request, ScheduleId, SessionId, Share, SpreadName, StoreTime,
     },
     store::{BeatWrite, FinishRun, Hint, Instruction, News, Open, ReleaseTo, Revocation, Topic, Wait},
 };
@@ -114,7 +113,10 @@ impl Listener {
 }
 
 fn of_schedules(fixture: &Fixture) -> Topic {
-    Topic::Spread(fixture.namespace().clone(), schedules())
+    Topic::Spread(
+        fixture.namespace().clone(),
+        Kind::Schedule.spread().expect("schedules are tasks of a spread"),
+    )
 }
 
 fn request(record: &LockRecord) -> Request {
@@ -166,15 +168,14 @@ pub async fn every_change_of_a_task_is_hinted(fixture: &Fixture) {
     // The one that died asked for a short lock-delay: closed for a moment, then granted.
     fixture.take_over(&lock, &taker, &[session]).await;
     listener.hears_of_lock(&lock).await;
-    let record = super::fixture::eventually("the lock opens again", async || {
+    let record = crate::fixture::eventually("the lock opens again", async || {
         fixture.take(&lock, &taker).await.taken().cloned()
     })
     .await;
     listener.hears_of_lock(&lock).await;
     fixture.freed(&record).await;
     listener.hears_of_lock(&lock).await;
-    let successor =
-        Candidate { lock_delay: Duration::ZERO, ..fixture.candidate(fixture.opened().await.id, 1) };
+    let successor = with!(fixture.candidate(fixture.opened().await.id, 1); lock_delay: Duration::ZERO);
     let record = fixture.taken(&lock, &successor).await;
     listener.hears_of_lock(&lock).await;
     fixture.release(&lock, successor.session, record.term, ReleaseTo::ClosedFor(LIMIT)).await;
@@ -188,7 +189,7 @@ pub async fn every_change_of_a_task_is_hinted(fixture: &Fixture) {
 }
 
 /// A session that is handed a lock looks at once, and so does a waiter of one that becomes free.
-pub async fn whoever_waits_is_told_of_a_release(fixture: &Fixture) {
+pub async fn a_waiter_gets_a_hint_of_a_release(fixture: &Fixture) {
     let waiting = fixture.opened().await.id;
     let mut listener = Listener::new(fixture, [Topic::Session(waiting)]).await;
     let next = fixture.candidate(waiting, 1);
@@ -206,7 +207,7 @@ pub async fn whoever_waits_is_told_of_a_release(fixture: &Fixture) {
 }
 
 /// So that the holder hands over, and does not just release.
-pub async fn whoever_begins_to_wait_for_a_task_is_hinted(fixture: &Fixture) {
+pub async fn a_hint_names_a_task_that_gets_a_waiter(fixture: &Fixture) {
     let mut listener = Listener::new(fixture, [fixture.topic("import")]).await;
     let lock = fixture.task("import", "report");
     fixture.held(&lock, fixture.session(), 1).await;
@@ -237,7 +238,7 @@ pub async fn news_of_a_member_are_hinted(fixture: &Fixture) {
     let session = sure(fixture.store().open(opening, LIMIT)).await.record().expect("it was opened").id;
     listener.hears_of(session).await;
 
-    let share = Share { digest: 7, ..Share::new(export.clone()) };
+    let share = with!(Share::new(export.clone()); digest: 7);
     let beat = BeatWrite { shares: Some(vec![share]), left: vec![import], ..fixture.beat(session, 1) };
     fixture.send(&beat).await;
     listener.hears_of(session).await;
@@ -254,7 +255,7 @@ pub async fn news_of_a_member_are_hinted(fixture: &Fixture) {
 }
 
 /// So that a request does not wait for the next beat.
-pub async fn whoever_is_asked_for_a_lock_is_told(fixture: &Fixture) {
+pub async fn a_holder_that_is_asked_for_a_lock_gets_a_hint(fixture: &Fixture) {
     let session = fixture.opened().await.id;
     let mut listener = Listener::new(fixture, [Topic::Session(session), fixture.topic("import")]).await;
     for lock in [fixture.lock("report"), fixture.task("import", "orders")] {
@@ -286,7 +287,7 @@ pub async fn a_beat_gives_no_hint(fixture: &Fixture) {
 }
 
 /// Defined, defined anew, held back, let go on, wanted, run.
-pub async fn what_is_said_of_a_schedule_is_hinted(fixture: &Fixture) {
+pub async fn instructions_to_a_schedule_give_a_hint(fixture: &Fixture) {
     let mut listener = Listener::new(fixture, [of_schedules(fixture)]).await;
     let schedule = fixture.schedule("$nightly.report 👑");
     for (timing, policies) in [("first", "late: run"), ("second", "late: run"), ("second", "$other")] {

@@ -1,8 +1,8 @@
 //! Values: set by the holder, under its term, and by nobody else.
 
-use super::fixture::{Fixture, LIMIT, sure, value};
-use crate::{
-    model::{Candidate, LockRecord, Term, Value},
+use crate::fixture::{Fixture, LIMIT, sure, value};
+use tenure::{
+    model::{LockRecord, Term, Value},
     store::{LockSeen, ReleaseTo, SetAnswer, SetValue},
 };
 
@@ -62,11 +62,11 @@ pub async fn a_late_value_changes_nothing(fixture: &Fixture) {
 }
 
 /// Neither another session, nor the same under another term, nor whoever held it before.
-pub async fn nobody_else_sets_a_value(fixture: &Fixture) {
+pub async fn only_the_holder_sets_a_value(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();
     let first = fixture.held(&lock, session, 1).await;
-    let by = Candidate { value: Some(value(b"mine")), ..fixture.candidate(session, 2) };
+    let by = with!(fixture.candidate(session, 2); value: Some(value(b"mine")));
     let held = fixture.taken(&lock, &by).await;
     let stranger = fixture.session();
     let never = Term::new(held.term.get() + 1);
@@ -96,12 +96,12 @@ pub async fn a_lock_nobody_holds_has_no_value(fixture: &Fixture) {
 /// The next holder starts with its own value, not with what was left behind.
 pub async fn a_value_goes_with_its_holder(fixture: &Fixture) {
     let lock = fixture.lock("report");
-    let by = Candidate { value: Some(value(b"mine")), ..fixture.candidate(fixture.session(), 1) };
+    let by = with!(fixture.candidate(fixture.session(), 1); value: Some(value(b"mine")));
     let first = fixture.taken(&lock, &by).await;
     fixture.freed(&first).await;
     let second = fixture.held(&lock, fixture.session(), 1).await;
     assert_eq!(second.holding.and_then(|held| held.by.value), None, "a new grant has its own value");
-    let third = Candidate { value: Some(value(b"third")), ..fixture.candidate(fixture.session(), 1) };
+    let third = with!(fixture.candidate(fixture.session(), 1); value: Some(value(b"third")));
     let session = fixture.record(&lock).await.holding.expect("it was just granted").by.session;
     fixture.release(&lock, session, second.term, ReleaseTo::HandTo(Box::new(third.clone()))).await;
     let handed = fixture.record(&lock).await.holding.map(|held| held.by);

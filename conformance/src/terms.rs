@@ -1,7 +1,7 @@
 //! Terms rise with every change of holder, and the record remembers who came before.
 
-use super::fixture::{Fixture, LIMIT, granted, holder, name, sure, why};
-use crate::{
+use crate::fixture::{Fixture, LIMIT, granted, holder, name, sure, why};
+use tenure::{
     model::{Ended, LockRecord, PAST_HOLDERS, Request, Who},
     store::{Release, ReleaseTo, Revocation, RevokeAnswer},
 };

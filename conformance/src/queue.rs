@@ -1,8 +1,8 @@
 //! The queue: first come, first served, and it decides nothing.
 
-use super::fixture::{Fixture, LIMIT, eventually, sure};
-use crate::{
-    model::{Candidate, LockId, LockRecord, StoreTime, Waiter},
+use crate::fixture::{Fixture, LIMIT, eventually, sure};
+use tenure::{
+    model::{Candidate, LockId, StoreTime, Waiter},
     store::{LockSeen, Wait},
 };
 
@@ -137,7 +137,7 @@ pub async fn leaving_passes_over_those_who_do_not_stand_there(fixture: &Fixture)
     let came = line_of(fixture, &lock, 3).await;
     stand(fixture, &other, &came[1]).await;
     let nobody = fixture.candidate(fixture.session(), 1);
-    let ticket = |ticket| crate::model::Ticket::new(ticket);
+    let ticket = |ticket| tenure::model::Ticket::new(ticket);
     let places = vec![
         (lock.clone(), nobody.session, nobody.ticket),
         (fixture.lock("never waited for"), came[0].session, came[0].ticket),
@@ -154,7 +154,7 @@ pub async fn leaving_passes_over_those_who_do_not_stand_there(fixture: &Fixture)
 }
 
 /// A session that left and comes again is at the end.
-pub async fn whoever_comes_again_stands_at_the_end(fixture: &Fixture) {
+pub async fn a_waiter_that_comes_again_stands_at_the_end(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let came = line_of(fixture, &lock, 2).await;
     leave(fixture, &lock, &came[0]).await;
@@ -187,7 +187,7 @@ pub async fn waiting_marks_the_lock_and_changes_nothing_else(fixture: &Fixture) 
         line_of(fixture, lock, 2).await;
     }
     fixture.settle().await;
-    assert_eq!(LockRecord { wanted: false, ..fixture.record(&held).await }, record);
+    assert_eq!(with!(fixture.record(&held).await; wanted: false), record);
     let task = fixture.task("import", "orders");
     let record = fixture.taken(&task, &fixture.talkative(fixture.session(), 1)).await;
     line_of(fixture, &task, 2).await;

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use super::fixture::{Fixture, LIMIT, all_pages, holder, race, sure, why};
-use crate::{
+use crate::fixture::{Fixture, LIMIT, all_pages, holder, race, sure, why};
+use tenure::{
     model::{Finish, Outcome, RunId, RunRecord, ScheduleId, SessionId, StoreTime, Term},
     store::{Claim, ClaimAnswer, FinishRun},
 };
 
-pub(super) fn run(schedule: &ScheduleId, instant: i64) -> RunId {
+pub(crate) fn run(schedule: &ScheduleId, instant: i64) -> RunId {
     RunId::tick(schedule.clone(), StoreTime::from_millis(instant))
 }
 
-pub(super) fn claim(run: &RunId, session: SessionId, attempt: u32) -> Claim {
+pub(crate) fn claim(run: &RunId, session: SessionId, attempt: u32) -> Claim {
     Claim {
         run: run.clone(),
         session,
@@ -24,19 +24,19 @@ pub(super) fn claim(run: &RunId, session: SessionId, attempt: u32) -> Claim {
     }
 }
 
-pub(super) fn finish(claim: &Claim, outcome: Outcome) -> FinishRun {
+pub(crate) fn finish(claim: &Claim, outcome: Outcome) -> FinishRun {
     let Claim { run, session, term, attempt, .. } = claim.clone();
     FinishRun { run, session, term, attempt, outcome, error: None, last: false }
 }
 
-pub(super) async fn claimed(fixture: &Fixture, claim: &Claim) -> RunRecord {
+pub(crate) async fn claimed(fixture: &Fixture, claim: &Claim) -> RunRecord {
     match make(fixture, claim).await {
         ClaimAnswer::Yours(record) => record,
         other => panic!("a tick nobody claimed must be granted, not {other:?}"),
     }
 }
 
-pub(super) async fn make(fixture: &Fixture, claim: &Claim) -> ClaimAnswer {
+pub(crate) async fn make(fixture: &Fixture, claim: &Claim) -> ClaimAnswer {
     sure(fixture.store().claim(claim.clone(), LIMIT)).await
 }
 
@@ -44,7 +44,7 @@ async fn end(fixture: &Fixture, finish: FinishRun) -> ClaimAnswer {
     sure(fixture.store().finish(finish, LIMIT)).await
 }
 
-pub(super) async fn all_runs(fixture: &Fixture, schedule: &ScheduleId, at_most: usize) -> Vec<RunRecord> {
+pub(crate) async fn all_runs(fixture: &Fixture, schedule: &ScheduleId, at_most: usize) -> Vec<RunRecord> {
     let store = fixture.store();
     all_pages(at_most, async |after| sure(store.history(schedule.clone(), after, at_most, LIMIT)).await.page)
         .await
@@ -56,16 +56,13 @@ pub async fn a_tick_nobody_claimed_is_granted(fixture: &Fixture) {
     for instant in [1_700_000_000_000, 0, -1, i64::from(i32::MIN)] {
         let claim = Claim { term: Term::new(9), ..claim(&run(&schedule, instant), fixture.session(), 1) };
         let record = claimed(fixture, &claim).await;
-        let expected = RunRecord {
-            id: claim.run.clone(),
-            session: claim.session,
-            holder: claim.holder.clone(),
-            term: claim.term,
-            attempt: 1,
-            started: record.started,
-            finish: None,
-            skipped: None,
-        };
+        let expected = RunRecord::new(
+            claim.run.clone(),
+            claim.session,
+            claim.holder.clone(),
+            claim.term,
+            record.started,
+        );
         assert_eq!(record, expected, "the run must say what the claim said");
         assert!(all_runs(fixture, &schedule, 10).await.contains(&record));
     }
@@ -126,7 +123,7 @@ pub async fn a_claim_replaces_the_attempt_it_names(fixture: &Fixture) {
 }
 
 /// The same attempt, under a later term: nobody has made it. What was sent before changes nothing of that.
-pub async fn what_was_not_begun_is_claimed_again_under_its_number(fixture: &Fixture) {
+pub async fn an_attempt_that_did_not_begin_is_claimed_again_under_its_number(fixture: &Fixture) {
     let run = run(&fixture.schedule("nightly"), 1000);
     let first = claim(&run, fixture.session(), 1);
     claimed(fixture, &first).await;
@@ -214,7 +211,8 @@ pub async fn an_attempt_ends_as_it_says(fixture: &Fixture) {
         let at = record.finish.as_ref().map(|finish| finish.at);
         let at = at.unwrap_or_else(|| panic!("the attempt must have an end: {record:?}"));
         assert!(at >= running.started, "nothing ends before it starts");
-        let expected = RunRecord { finish: Some(Finish { at, outcome, error, last }), ..running };
+        let expected =
+            with!(running; finish: Some(with!(Finish::new(at, outcome); error: error, last: last)));
         assert_eq!(*record, expected, "an end must be written as it was said, and nothing else");
         assert_eq!(all_runs(fixture, &schedule, 10).await[0], expected);
     }

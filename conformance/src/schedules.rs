@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{
+use crate::{
     fixture::{Fixture, LIMIT, all_pages, eventually, holder, name, race, sure, why},
     purge_runs::{ledger, left, purge_down_to},
     texts::{ODD, full},
 };
-use crate::{
+use tenure::{
     model::{
         Definition, Holder, Pause, PauseBefore, Rules, RunNow, ScheduleId, ScheduleName, ScheduleRecord,
         StoreTime, Term, Why,
@@ -15,7 +15,7 @@ use crate::{
     store::{Define, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE, Refusal, ScheduleSeen},
 };
 
-pub(super) fn define(schedule: &ScheduleId, term: u64, timing: &str, policies: &str) -> Define {
+pub(crate) fn define(schedule: &ScheduleId, term: u64, timing: &str, policies: &str) -> Define {
     Define {
         schedule: schedule.clone(),
         term: Term::new(term),
@@ -25,11 +25,11 @@ pub(super) fn define(schedule: &ScheduleId, term: u64, timing: &str, policies: &
     }
 }
 
-pub(super) fn pause() -> Instruction {
+pub(crate) fn pause() -> Instruction {
     Instruction::Pause { by: holder("admin"), why: why("the {$disk} is full") }
 }
 
-pub(super) fn order(at: i64) -> RunNow {
+pub(crate) fn order(at: i64) -> RunNow {
     RunNow { at: StoreTime::from_millis(at), by: holder("admin"), why: why("$now, please") }
 }
 
@@ -52,7 +52,7 @@ async fn look(fixture: &Fixture, schedule: &ScheduleId) -> ScheduleSeen {
 }
 
 /// Defines a schedule; what is answered must be what is read.
-pub(super) async fn defined(fixture: &Fixture, define: Define) -> ScheduleRecord {
+pub(crate) async fn defined(fixture: &Fixture, define: Define) -> ScheduleRecord {
     let schedule = define.schedule.clone();
     let record = found(sure(fixture.store().define(define, LIMIT)).await);
     assert_eq!(found(look(fixture, &schedule).await), record, "the answer must be how it stands afterwards");
@@ -60,7 +60,7 @@ pub(super) async fn defined(fixture: &Fixture, define: Define) -> ScheduleRecord
 }
 
 /// Instructs a schedule; what is answered must be what is read.
-pub(super) async fn instructed(
+pub(crate) async fn instructed(
     fixture: &Fixture,
     schedule: &ScheduleId,
     instruction: Instruction,
@@ -107,8 +107,8 @@ pub async fn a_definition_is_there_afterwards(fixture: &Fixture) {
         "{since:?} is not now by the store's clock: {before:?}, {after:?}"
     );
     let Define { timing, policies, term, .. } = define;
-    let definition = Some(Definition { timing, policies, since, term });
-    assert_eq!(record, ScheduleRecord { definition, ..ScheduleRecord::new(schedule) });
+    let definition = Some(Definition::new(timing, policies, since, term));
+    assert_eq!(record, with!(ScheduleRecord::new(schedule); definition: definition));
 }
 
 /// Also in the name of a later owner: the first who said it stays on record.
@@ -128,12 +128,9 @@ pub async fn other_policies_keep_the_timing_and_since_when(fixture: &Fixture) {
     let first = defined(fixture, define(&schedule, 7, "0 3 * * *", "retry 3")).await;
     wait_beyond(fixture, definition(&first).since).await;
     let second = defined(fixture, define(&schedule, 8, "0 3 * * *", "$retry 4")).await;
-    let expected = Definition {
-        policies: name(Rules::new("$retry 4")),
-        term: Term::new(8),
-        ..definition(&first).clone()
-    };
-    assert_eq!(second, ScheduleRecord { definition: Some(expected), ..first });
+    let expected =
+        with!(definition(&first).clone(); policies: name(Rules::new("$retry 4")), term: Term::new(8));
+    assert_eq!(second, with!(first; definition: Some(expected)));
 }
 
 /// Before that it had no such tick. Also if it had the timing once before.
@@ -160,7 +157,7 @@ pub async fn a_timing_in_other_words_counts_from_when_the_one_before_did(fixture
     let same =
         Define { instead_of: instead_of("0 * * * *"), ..define(&schedule, 8, "0 0-23 * * *", "$late") };
     let record = defined(fixture, same).await;
-    let Definition { timing, policies, since: kept, term } = definition(&record);
+    let Definition { timing, policies, since: kept, term, .. } = definition(&record);
     assert_eq!((timing.as_str(), policies.as_str(), *kept, term.get()), ("0 0-23 * * *", "$late", since, 8));
     let other = Define { instead_of: instead_of("0 * * * *"), ..define(&schedule, 8, "30 * * * *", "$late") };
     let record = defined(fixture, other).await;
@@ -265,11 +262,11 @@ pub async fn a_pause_is_kept_from_its_first_moment(fixture: &Fixture) {
     let before = fixture.opened().await.started;
     let first = instructed(fixture, &schedule, pause()).await;
     let (since, by, why) = (paused(&first).since, holder("admin"), why("the {$disk} is full"));
-    let expected = Pause { since, until: None, by, why };
-    assert_eq!(first, ScheduleRecord { pause: Some(expected), ..ScheduleRecord::new(schedule.clone()) });
+    let expected = Pause::new(since, by, why);
+    assert_eq!(first, with!(ScheduleRecord::new(schedule.clone()); pause: Some(expected)));
     wait_beyond(fixture, since).await;
     assert!(before <= since && since <= fixture.opened().await.started, "{since:?} is not now");
-    let louder = Instruction::Pause { by: holder("boss"), why: super::fixture::why("I say so") };
+    let louder = Instruction::Pause { by: holder("boss"), why: crate::fixture::why("I say so") };
     for again in [pause(), louder] {
         assert_eq!(instructed(fixture, &schedule, again).await, first);
     }
@@ -283,8 +280,8 @@ pub async fn a_pause_ends_once(fixture: &Fixture) {
     let over = instructed(fixture, &schedule, Instruction::Resume).await;
     let until = paused(&over).until.expect("it is over");
     assert!(until > paused(&first).since, "it must end when it was ended");
-    let expected = Pause { until: Some(until), ..paused(&first).clone() };
-    assert_eq!(over, ScheduleRecord { pause: Some(expected), ..first });
+    let expected = with!(paused(&first).clone(); until: Some(until));
+    assert_eq!(over, with!(first; pause: Some(expected)));
     wait_beyond(fixture, until).await;
     assert_eq!(instructed(fixture, &schedule, Instruction::Resume).await, over, "it was over before");
 }
@@ -390,12 +387,12 @@ pub async fn a_schedule_nobody_defined_may_be_instructed(fixture: &Fixture) {
         assert_eq!(says, [number == 2, number == 3], "{instruction:?}");
         let defined = defined(fixture, define(&schedule, 7, "0 3 * * *", "late: run")).await;
         let definition = Some(definition(&defined).clone());
-        assert_eq!(defined, ScheduleRecord { definition, ..record });
+        assert_eq!(defined, with!(record; definition: definition));
     }
 }
 
 /// A schedule's definition, its pause and its orders are independent.
-pub async fn what_is_said_of_a_schedule_leaves_the_rest(fixture: &Fixture) {
+pub async fn an_instruction_to_a_schedule_leaves_the_rest(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     let all = full_record(fixture, &schedule).await;
     let again = defined(fixture, define(&schedule, 8, "other", "late: run")).await;
@@ -403,7 +400,7 @@ pub async fn what_is_said_of_a_schedule_leaves_the_rest(fixture: &Fixture) {
     let over = instructed(fixture, &schedule, Instruction::Resume).await;
     assert_eq!((&over.definition, &over.orders), (&again.definition, &all.orders));
     let empty = instructed(fixture, &schedule, ran(5)).await;
-    assert_eq!(empty, ScheduleRecord { orders: Vec::new(), ..over });
+    assert_eq!(empty, with!(over; orders: Vec::new()));
 }
 
 /// The mark stands in the same record, and neither disturbs the other.
@@ -415,7 +412,7 @@ pub async fn a_purge_raises_the_mark_and_leaves_the_rest(fixture: &Fixture) {
         Some(StoreTime::from_millis(purge_down_to(fixture, &schedule, 0, &[]).await))
     };
     let mark = marked(&[10, 20]).await;
-    assert_eq!(found(look(fixture, &schedule).await), ScheduleRecord { mark, ..all.clone() });
+    assert_eq!(found(look(fixture, &schedule).await), with!(all.clone(); mark: mark));
     let over = instructed(fixture, &schedule, Instruction::Resume).await;
     let run = instructed(fixture, &schedule, Instruction::Run(order(6))).await;
     let again = defined(fixture, define(&schedule, 7, "other", "late: run")).await;
@@ -423,14 +420,14 @@ pub async fn a_purge_raises_the_mark_and_leaves_the_rest(fixture: &Fixture) {
         assert_eq!(said.mark, Some(StoreTime::from_millis(20)), "only a purge raises the mark");
     }
     let mark = marked(&[30]).await;
-    assert_eq!(found(look(fixture, &schedule).await), ScheduleRecord { mark, ..again });
+    assert_eq!(found(look(fixture, &schedule).await), with!(again; mark: mark));
 
     let other = fixture.schedule("hourly");
     ledger(fixture, &other, &[1]).await;
     assert_eq!(look(fixture, &other).await, ScheduleSeen::Absent, "a claim says nothing of the schedule");
     let mark = Some(StoreTime::from_millis(purge_down_to(fixture, &other, 0, &[]).await));
     let record = found(look(fixture, &other).await);
-    assert_eq!(record, ScheduleRecord { mark, ..ScheduleRecord::new(other.clone()) });
+    assert_eq!(record, with!(ScheduleRecord::new(other.clone()); mark: mark));
     assert_eq!(full_record(fixture, &other).await.mark, mark);
 }
 

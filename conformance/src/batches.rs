@@ -4,8 +4,8 @@ use std::{future::poll_fn, task::Poll, time::Duration};
 
 use futures::FutureExt;
 
-use super::fixture::{Fixture, LIMIT, TTL, sure};
-use crate::{
+use crate::fixture::{Fixture, LIMIT, TTL, sure};
+use tenure::{
     model::{Candidate, LockId},
     store::{LockSeen, Release, ReleaseAnswer, ReleaseTo, Take, TakeAnswer},
 };
@@ -26,7 +26,7 @@ pub async fn a_batch_of_takes_mixes_outcomes_and_keeps_the_order(fixture: &Fixtu
     let record = fixture.held(closed, other, 1).await;
     fixture.release(closed, other, record.term, ReleaseTo::ClosedFor(TTL)).await;
     fixture.held(died, dead, 1).await;
-    fixture.taken(delayed, &Candidate { lock_delay: TTL, ..fixture.candidate(dead, 1) }).await;
+    fixture.taken(delayed, &with!(fixture.candidate(dead, 1); lock_delay: TTL)).await;
     fixture.declare_dead(dead).await;
 
     let by = fixture.candidate(session, 10);
@@ -98,7 +98,7 @@ pub async fn a_batch_of_releases_mixes_outcomes(fixture: &Fixture) {
         ReleaseTo::Free,
     ]) {
         let term = match lock.key.as_str() {
-            "never taken" => crate::model::Term::new(1),
+            "never taken" => tenure::model::Term::new(1),
             "of a stranger" => fixture.held(lock, stranger, 1).await.term,
             _ => fixture.held(lock, session, 1).await.term,
         };
@@ -210,7 +210,7 @@ pub async fn a_call_that_was_dropped_may_be_sent_again(fixture: &Fixture) {
 }
 
 /// Drives a call for so many polls, at a moment's distance, and drops it.
-async fn drop_after<T>(polls: usize, call: crate::store::Answer<'_, T>) {
+async fn drop_after<T>(polls: usize, call: tenure::store::Answer<'_, T>) {
     let mut call = call;
     for _ in 0..polls {
         if poll_fn(|context| Poll::Ready(call.poll_unpin(context))).await.is_ready() {

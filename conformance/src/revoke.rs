@@ -2,9 +2,9 @@
 
 use futures::{StreamExt, stream};
 
-use super::fixture::{Fixture, LIMIT, holder, sure, value, why};
-use crate::{
-    model::{Ended, LockId, LockRecord, Request, SessionId, Term, Why},
+use crate::fixture::{Fixture, LIMIT, holder, sure, value, why};
+use tenure::{
+    model::{Ended, LockId, Request, SessionId, Term, Why},
     store::{
         BeatWrite, LockSeen, MAX_REQUESTS, Refusal, ReleaseTo, Revocation, RevokeAnswer, SessionSeen,
         SetAnswer,
@@ -126,9 +126,9 @@ pub async fn requests_beyond_the_limit_are_refused_until_some_are_heard(fixture:
     let session = fixture.opened().await.id;
     let locks: Vec<_> = (0..=MAX_REQUESTS).map(|number| fixture.lock(&format!("key {number}"))).collect();
     let by = fixture.candidate(session, 1);
-    let takes = locks.iter().map(|lock| crate::store::Take { lock: lock.clone(), by: by.clone() });
+    let takes = locks.iter().map(|lock| tenure::store::Take { lock: lock.clone(), by: by.clone() });
     let answers = fixture.take_all(takes.collect(), &[]).await;
-    let held = answers.iter().filter_map(crate::store::TakeAnswer::taken);
+    let held = answers.iter().filter_map(tenure::store::TakeAnswer::taken);
     let all: Vec<_> = held.map(|record| request(&record.id, record.term, "please")).collect();
     let (last, most) = all.split_last().expect("there are many");
     stream::iter(most)
@@ -234,7 +234,7 @@ pub async fn reopening_opens_what_is_kept_closed(fixture: &Fixture) {
     assert!(closed.closed.is_some() && closed.holding.is_none(), "{closed:?}");
     let request = request(&lock, held.term, "it is {$mended}");
     let answer = reopen(fixture, &request).await;
-    let open = LockRecord { closed: None, ..closed };
+    let open = with!(closed; closed: None);
     assert_eq!(answer, RevokeAnswer::Freed(open.clone()));
     assert_eq!(fixture.record(&lock).await, open);
     assert_eq!(reopen(fixture, &request).await, answer, "sent again, it was done before");

@@ -1,19 +1,19 @@
 //! The entries of a ledger: ticks, orders, and ticks that were not run stand side by side.
 
-use super::{
+use crate::{
     fixture::{Fixture, LIMIT, sure, why},
     purge_runs::{left, purge, purge_down_to},
     runs::{all_runs, claim, claimed, finish, make},
 };
-use crate::{
+use tenure::{
     model::{Entry, Finish, MAX_NUMBER, Outcome, RunId, RunRecord, ScheduleId, Skipped, StoreTime, Term},
     store::{Claim, ClaimAnswer, FinishRun},
 };
 
-pub(super) const ENTRIES: [Entry; 3] = [Entry::Tick, Entry::Order, Entry::Skipped];
+pub(crate) const ENTRIES: [Entry; 3] = [Entry::Tick, Entry::Order, Entry::Skipped];
 
 /// A claim of an entry; of ticks that were not run, those of the last so many milliseconds.
-pub(super) fn entry(fixture: &Fixture, schedule: &ScheduleId, instant: i64, entry: Entry) -> Claim {
+pub(crate) fn entry(fixture: &Fixture, schedule: &ScheduleId, instant: i64, entry: Entry) -> Claim {
     let run = RunId { entry, ..RunId::tick(schedule.clone(), StoreTime::from_millis(instant)) };
     let from = StoreTime::from_millis(instant - 10);
     let skipped = Skipped { from, count: 11, why: why("$paused \"by admin\"") };
@@ -30,16 +30,11 @@ pub async fn ticks_that_are_not_run_are_written_finished(fixture: &Fixture) {
         let claim = Claim { skipped, ..entry(fixture, &schedule, instant, Entry::Skipped) };
         let record = claimed(fixture, &claim).await;
         let at = record.started;
-        let expected = RunRecord {
-            id: claim.run.clone(),
-            session: claim.session,
-            holder: claim.holder.clone(),
-            term: claim.term,
-            attempt: 1,
-            started: at,
-            finish: Some(Finish { at, outcome: Outcome::Skipped, error: None, last: true }),
+        let expected = with!(
+            RunRecord::new(claim.run.clone(), claim.session, claim.holder.clone(), claim.term, at);
+            finish: Some(with!(Finish::new(at, Outcome::Skipped); last: true)),
             skipped: claim.skipped.clone(),
-        };
+        );
         assert_eq!(record, expected, "the entry must say what the claim said, and that it is over");
         assert!(all_runs(fixture, &schedule, 10).await.contains(&record));
     }
