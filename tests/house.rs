@@ -16,7 +16,7 @@ const PACKAGES: [&str; 9] =
 const PRONOUNS: &str = "What Who Whoever Whose Whatever Whichever Those These This They It Its How Whether One That \
                         Nobody Somebody";
 
-/// Words that no log message uses: they hide who does what to whom.
+/// Words that no message to a user uses: they hide who does what to whom.
 const HOME_WORDS: &str =
     "nobody somebody whoever whatever those told tell tells hear heard hears say says said";
 
@@ -58,11 +58,55 @@ fn doc_comments_begin_with_an_article_a_noun_or_a_verb() {
 #[test]
 fn log_messages_use_plain_words() {
     for (level, message, _) in logged() {
-        let lower = message.to_lowercase();
-        let mut words = lower.split(|letter: char| !letter.is_alphabetic());
-        let home = words.find(|word| HOME_WORDS.split(' ').any(|home| home == *word));
-        assert_eq!(home, None, "{level}: {message}");
+        assert_eq!(home_word(&message), None, "{level}: {message}");
     }
+}
+
+/// First of the home words in a text.
+fn home_word(text: &str) -> Option<String> {
+    let lower = text.to_lowercase();
+    let mut words = lower.split(|letter: char| !letter.is_alphabetic());
+    words.find(|word| HOME_WORDS.split(' ').any(|home| home == *word)).map(ToOwned::to_owned)
+}
+
+/// String literals of a file with more than one word, without those of tests and of panics.
+fn sentences(text: &str) -> Vec<String> {
+    let text = text.split("#[cfg(test)]").next().unwrap();
+    let code = text.lines().map(|line| line.split(" // ").next().unwrap());
+    let code: Vec<_> = code.filter(|line| !line.trim_start().starts_with("//")).collect();
+    let code = code.join("\n").replace("'\"'", "").replace("\\\"", "");
+    let parts: Vec<_> = code.split('"').collect();
+    let is_shown = |before: &str| !before.ends_with("expect(") && !before.ends_with("reason = ");
+    let pairs = parts.chunks_exact(2).filter(|pair| is_shown(pair[0]) && pair[1].contains(' '));
+    pairs.map(|pair| pair[1].to_owned()).collect()
+}
+
+#[test]
+fn sentences_of_command_and_page_use_plain_words() {
+    let (mut read, mut wrong) = (0, Vec::new());
+    for (path, text) in ["command/src", "ui/src", "look/src"].into_iter().flat_map(rust) {
+        let inner = path.strip_prefix(root()).unwrap();
+        if inner.iter().any(|part| part == "tests" || part == "tests.rs") {
+            continue;
+        }
+        for sentence in sentences(&text) {
+            read += 1;
+            // Names of values within braces are of the code.
+            let shown = sentence.split('{').map(|part| part.split_once('}').map_or(part, |(_, rest)| rest));
+            if let Some(word) = home_word(&shown.collect::<Vec<_>>().join(" ")) {
+                wrong.push(format!("{}: {word}: {sentence}", path.display()));
+            }
+        }
+    }
+    files_below(&root().join("command/tests/help"), &mut |path| {
+        for line in fs::read_to_string(path).unwrap().lines() {
+            if let Some(word) = home_word(line) {
+                wrong.push(format!("{}: {word}: {line}", path.display()));
+            }
+        }
+    });
+    assert!(read > 800, "only {read} sentences");
+    assert!(wrong.is_empty(), "these use home words:\n{}", wrong.join("\n"));
 }
 
 /// Rooms by the table of CONTRIBUTING.md, lowest first, with their floor: rooms of one row do not use each other, unless

@@ -55,7 +55,7 @@ pub(crate) struct Demo {
 
 const AFTER_HELP: &str = "\
 Five processes share 100 tasks and a schedule. One of them is killed, one is frozen and resumed later, one is drained, \
-and one joins. At the end it says what was promised and what was seen: exit code 0 if every promise held, else 1.
+and one joins. At the end it prints every promise and its outcome: exit code 0 if every promise held, else 1.
 
 It works on a SQLite file of its own, which is removed, unless --store is among its arguments: then under a namespace \
 of its own. It has durations of its own, too.";

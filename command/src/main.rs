@@ -56,7 +56,7 @@ pub(crate) struct Cli {
 }
 
 const AFTER_HELP: &str = "\
-Exit codes: those of the child, or 128 + its signal; 64 usage, 69 store away, 75 held by another,
+Exit codes: the code of the child, or 128 + its signal; 64 usage, 69 store away, 75 held by another,
 78 configuration, 80 lease lost, 125 tenure failed, 126 not executable, 127 not found.";
 
 #[derive(Debug, Subcommand)]
