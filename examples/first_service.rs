@@ -67,6 +67,7 @@ async fn clean_up(shop: Database, tick: Tick, lease: Lease) -> Result<(), Proble
 
 /// An instance of the service.
 struct Service {
+    store: MongoStore,
     elect: Elect,
     topics: Spread<String>,
     clean_up: Schedule,
@@ -78,21 +79,21 @@ impl Service {
         // tenure has clients of its own, and a database of its own: its role needs no other.
         let store = MongoStore::connect(uri, MongoOptions::new().database("tenure")).await?;
         let config = ElectConfig::from_env("TENURE_")?;
-        let elect = Elect::builder(store, config).program("shop 1.0").start().await?;
+        let elect = Elect::builder(store.clone(), config).program("shop 1.0").start().await?;
 
-        let (asks, job) = (shop.clone(), shop.clone());
+        let asks = shop.clone();
         let topics = elect
             .spread("topics")
             .cap(500) // as many as one pod can do: when the others fail, it is not overloaded
             .tasks_by(Duration::from_secs(10), move || topics(asks.clone()))
-            .run(move |topic, lease| follow(job.clone(), topic, lease))?;
+            .run_with(shop.clone(), follow)?;
         let clean_up = elect
             .schedule("clean-up", Timing::new("30 2 * * *").zone("Europe/London"))
             .retries(Retries { tries: 3, ..Retries::default() })
             .timeout(Duration::from_secs(60 * 60))
             .on_failure(async |tick: Tick, failure: Failure| eprintln!("ALARM: {tick}: {failure}"))
-            .run(move |tick, lease| clean_up(shop.clone(), tick, lease))?;
-        Ok(Self { elect, topics, clean_up })
+            .run_with(shop, clean_up)?;
+        Ok(Self { store, elect, topics, clean_up })
     }
 
     /// Answer to a `GET` of this path.
@@ -161,6 +162,7 @@ async fn main() -> Result<(), Problem> {
 
     // Its jobs are told to stop, and have `stop_grace`; then others have its topics at once.
     let closed = service.elect.close().await;
+    service.store.close().await;
     server.abort();
     println!("closed, with {} jobs that go on", closed.overran.len());
     Ok(())

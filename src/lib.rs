@@ -152,6 +152,7 @@ pub use config::{ConfigError, ElectConfig};
 pub use elect::{Elect, Error, Event, Guard, Lease};
 pub use error::{Applied, StoreError};
 pub use model::Loss;
+pub use spread::Task;
 
 /// The README's code is tested like that of the documentation.
 #[cfg(all(doctest, feature = "mongodb"))]

@@ -14,6 +14,7 @@ mod left_out;
 mod memory;
 #[path = "support/numbers.rs"]
 mod numbers;
+mod quoted;
 mod reference;
 #[path = "support/wait.rs"]
 mod wait;

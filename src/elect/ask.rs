@@ -1,6 +1,6 @@
 //! Requests for one key: run a job under its lock, take it, or wait for it.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
@@ -34,6 +34,16 @@ pub enum Busy {
         /// End of that time, by the store's clock.
         until: StoreTime,
     },
+}
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held(held) => held.fmt(f),
+            Self::Here => f.write_str("this instance already holds the key or waits for it"),
+            Self::Closed { until } => write!(f, "the key is not held, and stays closed until {until}"),
+        }
+    }
 }
 
 /// Outcome of [`lock`](KeyRequest::lock).

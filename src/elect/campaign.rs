@@ -106,6 +106,24 @@ impl CampaignBuilder {
         self.begin(Some(Arc::new(job)))
     }
 
+    /// Contends like [`run`](Self::run), with a job that gets a clone of `state` at each call: an `async fn`, or an `async`
+    /// closure that captures nothing.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_with<S, E, F>(
+        self,
+        state: S,
+        job: impl Fn(S, Lease) -> F + Send + Sync + 'static,
+    ) -> Result<Campaign, Error>
+    where
+        S: Clone + Send + Sync + 'static,
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: fmt::Display + Send + 'static,
+    {
+        self.run(move |lease| job(state.clone(), lease))
+    }
+
     /// Contends for the key without a job, for those who have callbacks: it is kept until it is lost or
     /// [resigned](Campaign::resign).
     ///

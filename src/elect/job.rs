@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    convert::Infallible,
     future::Future,
     io,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -23,6 +24,38 @@ use crate::{
     model::Loss,
     words::{self, JobSpan},
 };
+
+/// Output of work that is [spawned](crate::Lease::spawn) on a lease: a `Result`, or `()` for work that cannot fail.
+pub trait JobOutput {
+    /// Value of work that finished.
+    type Value: Send + 'static;
+    /// Error of work that failed.
+    type Error: Send + 'static;
+
+    /// Returns it as a result.
+    ///
+    /// # Errors
+    /// The work failed.
+    fn into_result(self) -> Result<Self::Value, Self::Error>;
+}
+
+impl<T: Send + 'static, E: Send + 'static> JobOutput for Result<T, E> {
+    type Value = T;
+    type Error = E;
+
+    fn into_result(self) -> Self {
+        self
+    }
+}
+
+impl JobOutput for () {
+    type Value = ();
+    type Error = Infallible;
+
+    fn into_result(self) -> Result<(), Infallible> {
+        Ok(self)
+    }
+}
 
 /// End of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]

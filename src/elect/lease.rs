@@ -2,10 +2,11 @@
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{Error, JobEnd, Work, hold::LeaseCell, job};
+use super::{Error, JobEnd, JobOutput, Work, hold::LeaseCell, job};
 use crate::{
     model::{Key, LockId, Loss, SessionId, StoreTime, Term, Value},
     store::{LockSeen, Presence, SetAnswer, SetValue},
@@ -234,26 +235,33 @@ impl Lease {
     }
 
     /// Runs a task that ends with this lease: cancelled with it, dropped when its time is over, and
-    /// waited for before the lock is released.
+    /// waited for before the lock is released. The lease does not end with the task: a campaign that is to lead only as
+    /// long as the task works [resigns](super::Campaign::resign) when it has ended.
     ///
     /// If the lease's job has returned already, the task is not started and ends as cancelled.
-    pub fn spawn<T, E, F>(&self, task: F) -> JoinHandle<JobEnd<T, E>>
+    pub fn spawn<O, F>(&self, task: F) -> JoinHandle<JobEnd<O::Value, O::Error>>
     where
-        F: Future<Output = Result<T, E>> + Send + 'static,
-        T: Send + 'static,
-        E: Send + 'static,
+        O: JobOutput,
+        F: Future<Output = O> + Send + 'static,
     {
         let worker = self.cell.enter();
         let cell = self.cell.clone();
         self.cell.engine.runtime.spawn(async move {
             match worker {
                 Some(worker) => {
-                    let end = job::drive(&cell, task).await;
+                    let end = job::drive(&cell, task.map(O::into_result)).await;
                     drop(worker);
                     end
                 }
                 None => JobEnd::Cancelled(cell.loss().unwrap_or(Loss::Resigned)),
             }
         })
+    }
+}
+
+/// The lock and its term.
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} under term {}", self.lock(), self.term())
     }
 }

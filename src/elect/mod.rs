@@ -36,7 +36,7 @@
 //! | [`Elect::close`] | everything, and the session | yes, and the releases | passed on; the session is dead, closed by its own instance | the program, at its end |
 //! | [`Elect::close_for_restart`] | everything, and the session | yes, and the releases | tasks of spreads are reserved for the next instance of this holder's name, other keys are passed on | the program, at a restart |
 //! | drop of the last handle of an instance | the session: nothing runs any more | | the session is dead, closed by its own instance | |
-//! | [`drain`] | all tasks and schedules of somebody else, who is asked to give them up | no | held by the others, as they take them | operators |
+//! | [`Request::drain`](crate::model::Request::drain) | all tasks and schedules of somebody else, who is asked to give them up | no | held by the others, as they take them | operators |
 //! | [`Elect::revoke`] | the key of somebody else, who is asked to give it up | no | passed on when that holder's job has stopped | operators |
 //!
 //! What is not given back in time stays held, and is free when the session is dead: at the latest a ttl after its last
@@ -115,7 +115,7 @@ pub use error::Error;
 pub use events::{Event, EventStream};
 pub use guard::{Guard, Guards};
 pub use health::{Health, Status};
-pub use job::{JobEnd, JobHandle};
+pub use job::{JobEnd, JobHandle, JobOutput};
 pub use leader::{HeldBy, LeaderWatch};
 pub use lease::Lease;
 pub use start::{Builder, StartError};
@@ -204,6 +204,16 @@ pub struct LockedKeys {
     /// Records that cannot be read: their names, and the reasons.
     #[serde(serialize_with = "crate::store::refused")]
     pub refused: Vec<(String, Refusal)>,
+}
+
+/// The locks that are held.
+impl IntoIterator for LockedKeys {
+    type Item = HeldBy;
+    type IntoIter = std::vec::IntoIter<HeldBy>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.held.into_iter()
+    }
 }
 
 impl Elect {

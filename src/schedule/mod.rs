@@ -213,6 +213,24 @@ impl ScheduleBuilder {
         self.begin(Body { call: Arc::new(call), blocks: false })
     }
 
+    /// Runs like [`run`](Self::run), with a job that gets a clone of `state` at each call: an `async fn`, or an `async`
+    /// closure that captures nothing.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_with<S, E, F>(
+        self,
+        state: S,
+        job: impl Fn(S, Tick, Lease) -> F + Send + Sync + 'static,
+    ) -> Result<Schedule, Error>
+    where
+        S: Clone + Send + Sync + 'static,
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: fmt::Display + Send + 'static,
+    {
+        self.run(move |tick, lease| job(state.clone(), tick, lease))
+    }
+
     /// Has it run like [`run`](Self::run), with a job that blocks its thread: each run has a thread of its own.
     ///
     /// The job learns that it is to stop from its [token](Lease::token), by [`is_cancelled`](Lease::is_cancelled). It

@@ -265,6 +265,24 @@ impl<M: Clone + Send + Sync + 'static> SpreadBuilder<M> {
         })
     }
 
+    /// Takes part like [`run`](Self::run), with a job that gets a clone of `state` at each call: an `async fn`, or an
+    /// `async` closure that captures nothing.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_with<S, E, F>(
+        self,
+        state: S,
+        job: impl Fn(S, Task<M>, Lease) -> F + Send + Sync + 'static,
+    ) -> Result<Spread<M>, Error>
+    where
+        S: Clone + Send + Sync + 'static,
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: fmt::Display + Send + 'static,
+    {
+        self.run(move |task, lease| job(state.clone(), task, lease))
+    }
+
     /// Takes part like [`run`](Self::run), with a job that blocks its thread: each run has a thread of its own.
     ///
     /// The job learns that it is to stop from its [token](Lease::token), by

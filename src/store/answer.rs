@@ -327,6 +327,16 @@ pub struct Page<T> {
     pub next: Option<Cursor>,
 }
 
+/// The records that can be read, in order.
+impl<T> IntoIterator for Page<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.into_iter()
+    }
+}
+
 impl<T> Page<T> {
     /// A page of records all of which can be read.
     #[must_use]
@@ -369,6 +379,16 @@ pub struct RunPage {
     pub page: Page<RunRecord>,
     /// Runs up to this instant may have been purged.
     pub mark: Option<StoreTime>,
+}
+
+/// The runs, the last one first.
+impl IntoIterator for RunPage {
+    type Item = RunRecord;
+    type IntoIter = std::vec::IntoIter<RunRecord>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.page.into_iter()
+    }
 }
 
 impl RunPage {

@@ -7,7 +7,7 @@ use std::{
 
 use tenure::{
     Event, Lease, Loss,
-    elect::{HeldBy, Resigned},
+    elect::{HeldBy, JobEnd, Resigned},
     model::Why,
     testing::{Fault, Operation},
 };
@@ -239,4 +239,48 @@ async fn a_job_that_returns_is_run_again_after_a_rest() {
         }
         last = Some((at, term));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_gets_a_clone_of_its_state_at_each_call() {
+    let world = World::new();
+    let (elect, _) = world.instance("a").await;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let campaign = elect.campaign("k").run_with(tell, async |tell, lease: Lease| {
+        tell.send(lease.to_string()).map_err(|error| error.to_string())
+    });
+    let _campaign = campaign.unwrap();
+    let (first, second) = (told.recv().await.unwrap(), told.recv().await.unwrap());
+    assert!(first.starts_with("lock \"k\" of ") && first.contains(" under term "), "{first}");
+    assert_ne!(first, second, "each call has a lease of its own");
+}
+
+/// As docs/locks.md has it.
+#[tokio::test(start_paused = true)]
+async fn an_instance_whose_spawned_work_fails_gives_the_lead_to_another() {
+    let world = World::new();
+    let (first, _) = world.instance("a").await;
+    let (second, _) = world.instance("b").await;
+    let instance = first.clone();
+    let leads = first
+        .campaign("k")
+        .on_acquired(move |lease| {
+            let work = lease.spawn(async {
+                tokio::time::sleep(SECOND * 10).await;
+                Err::<(), _>("the disk is full")
+            });
+            let instance = instance.clone();
+            tokio::spawn(async move {
+                if let (Ok(JobEnd::Failed(_)), true) = (work.await, lease.is_valid()) {
+                    instance.unlock("k").await.unwrap();
+                }
+            });
+            async {}
+        })
+        .start()
+        .unwrap();
+    leads.led().await.unwrap();
+    let waits = second.campaign("k").start().unwrap();
+    waits.led().await.unwrap();
+    assert!(!leads.is_leading());
 }

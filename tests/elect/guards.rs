@@ -233,3 +233,11 @@ async fn tasks_that_a_job_spawned_end_with_it_and_before_the_release() {
     assert!(before.elapsed() >= SECOND * 2, "{:?}", before.elapsed());
     assert_eq!(child.await.unwrap(), JobEnd::Finished("drained"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn work_that_cannot_fail_is_spawned_on_a_lease_as_it_is() {
+    let world = World::new();
+    let (elect, _) = world.instance("a").await;
+    let guard = elect.acquire("k").await.unwrap();
+    assert_eq!(guard.lease().spawn(async {}).await.unwrap(), JobEnd::Finished(()));
+}

@@ -39,11 +39,14 @@ async fn the_second_is_told_who_holds_the_key() {
     else {
         panic!("the key is held");
     };
+    assert_eq!(Busy::Held(held.clone()).to_string(), held.to_string());
     assert_eq!(held.holder.as_str(), "a");
     assert_eq!(held.why.unwrap().as_str(), "nightly");
     assert_eq!(held.term, job.lease().term());
     assert!(!held.stale);
-    assert_eq!(first.lock("k", async |_| Ok::<_, String>(())).await.unwrap().busy(), Some(Busy::Here));
+    let busy = first.lock("k", async |_| Ok::<_, String>(())).await.unwrap().busy().unwrap();
+    assert_eq!(busy, Busy::Here);
+    assert_eq!(busy.to_string(), "this instance already holds the key or waits for it");
     assert_eq!(first.holding_keys().len(), 1);
     assert_eq!(second.locked_keys().await.unwrap().held.len(), 1);
 

@@ -41,7 +41,7 @@ async fn listings_have_locks_tasks_and_schedules_and_say_which_is_which() {
     assert!(listed.held.iter().all(|held| held.holder.as_str() == "a" && !held.stale));
     let locks = listed.held.iter().filter(|held| held.lock.kind == Kind::Lock).count();
     assert_eq!(locks, 1, "those that were taken by name are told apart");
-    assert_eq!(held(listed.held.into_iter().map(|held| held.lock)), all);
+    assert_eq!(held(listed.into_iter().map(|held| held.lock)), all);
     assert!(other.holding_keys().is_empty());
 
     drop((guard, schedule));
