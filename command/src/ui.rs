@@ -54,11 +54,11 @@ pub(crate) async fn run(common: &Common, ui: Ui) -> Result<u8, Failure> {
         eprintln!("tenure: the page is at http://{at}");
     }
     let mut page = Page::new(look.store().clone(), look.namespace().clone())
-        .with_store_name(one_line(&look.place.name))
-        .with_access(access)
-        .with_doctor(move || find(settings.clone()).boxed());
+        .store_name(one_line(&look.place.name))
+        .access(access)
+        .doctor(move || find(settings.clone()).boxed());
     if ui.allow_actions {
-        page = page.with_actions(by);
+        page = page.actions(by);
     }
     let served = tenure_ui::serve(listener, page, end).await;
     look.close().await;

@@ -111,7 +111,7 @@ impl LivePicture {
     ///
     /// If somebody has it already.
     #[must_use]
-    pub fn with_turn(mut self, turn: Duration) -> Self {
+    pub fn turn(mut self, turn: Duration) -> Self {
         Arc::get_mut(&mut self.shared).expect("nobody else has it yet").turn = turn;
         self
     }

@@ -44,13 +44,13 @@ impl Reader {
 
     /// Looks at that namespace of a store.
     #[must_use]
-    pub fn new(store: Arc<dyn Store>, namespace: Namespace) -> Self {
-        Self { store, namespace, clock: Arc::new(SystemClock::new()) }
+    pub fn new(store: impl Into<Arc<dyn Store>>, namespace: Namespace) -> Self {
+        Self { store: store.into(), namespace, clock: Arc::new(SystemClock::new()) }
     }
 
     /// The same by another clock: its wall clock is compared with the times of records.
     #[must_use]
-    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+    pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock, ..self }
     }
 

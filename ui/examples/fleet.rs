@@ -38,9 +38,9 @@ async fn main() -> Result<(), Failure> {
     let address = words.iter().position(|word| word == "--listen").and_then(|at| words.get(at + 1));
     let listener = TcpListener::bind(address.map_or("127.0.0.1:7070", String::as_str)).await?;
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
-    let mut ui = Ui::new(store.clone(), namespace()).with_store_name("memory");
+    let mut ui = Ui::new(store.clone(), namespace()).store_name("memory");
     if !has("--read-only") {
-        ui = ui.with_actions(Holder::new("you")?);
+        ui = ui.actions(Holder::new("you")?);
     }
     let at = listener.local_addr()?;
     let fleet = async {

@@ -5,15 +5,14 @@
 //! the request asks for by `Accept`.
 //!
 //! ```no_run
-//! use std::sync::Arc;
 //! use tenure::store::MemoryStore;
 //! use tenure_ui::{Access, Ui};
 //!
 //! # async fn f() -> Result<(), Box<dyn std::error::Error>> {
-//! let store = Arc::new(MemoryStore::default()); // the one that the program has
-//! let ui = Ui::new(store, "shop".parse()?)
-//!     // The program lets nobody pass who may not look.
-//!     .with_access(Access::open());
+//! let store = MemoryStore::default(); // the one that the program has
+//! let ui = Ui::new(store.clone(), "shop".parse()?)
+//!     // The program has a login of its own in front of the page.
+//!     .access(Access::open());
 //! let app: axum::Router = axum::Router::new().nest("/tenure", ui.router());
 //! # Ok(()) }
 //! ```
@@ -21,7 +20,7 @@
 //! # Who may look
 //!
 //! Without more, only requests from the same machine are answered ([`Access::loopback`]); see [`Access`] for the others.
-//! Nothing can be changed unless [`Ui::with_actions`] allows it. Values of locks are not shown unless somebody asks for
+//! Nothing can be changed unless [`Ui::actions`] allows it. Values of locks are not shown unless somebody asks for
 //! them on a lock's own screen.
 
 mod access;
@@ -94,7 +93,7 @@ impl fmt::Debug for Doctor {
 impl Ui {
     /// A page on that namespace of a store.
     #[must_use]
-    pub fn new(store: Arc<dyn Store>, namespace: Namespace) -> Self {
+    pub fn new(store: impl Into<Arc<dyn Store>>, namespace: Namespace) -> Self {
         Self::of(LivePicture::new(Reader::new(store, namespace)))
     }
 
@@ -107,14 +106,14 @@ impl Ui {
 
     /// Shows the store under that name, such as its address without a password.
     #[must_use]
-    pub fn with_store_name(mut self, name: impl Into<String>) -> Self {
+    pub fn store_name(mut self, name: impl Into<String>) -> Self {
         self.store_name = Some(name.into());
         self
     }
 
     /// Says who may look. Without this, only this machine.
     #[must_use]
-    pub fn with_access(mut self, access: Access) -> Self {
+    pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
@@ -122,14 +121,14 @@ impl Ui {
     /// Lets whoever may look pause, resume and run schedules, drain instances, put tasks back, and ask for locks. What
     /// they do goes on record in that name, or in the one that a [trusted header](Access::header) gives.
     #[must_use]
-    pub fn with_actions(mut self, by: Holder) -> Self {
+    pub fn actions(mut self, by: Holder) -> Self {
         self.actions = Some(by);
         self
     }
 
     /// Shows what this finds: it is asked at most once in half a minute, and only if somebody looks.
     #[must_use]
-    pub fn with_doctor(
+    pub fn doctor(
         mut self,
         find: impl Fn() -> BoxFuture<'static, Vec<Finding>> + Send + Sync + 'static,
     ) -> Self {

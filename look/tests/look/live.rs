@@ -52,7 +52,7 @@ impl World {
 
     fn pictures_by(&self, store: Arc<dyn Store>) -> LivePicture {
         let look = Reader::new(store, self.fixture.namespace().clone());
-        LivePicture::new(look.with_clock(self.clock.clone()))
+        LivePicture::new(look.clock(self.clock.clone()))
     }
 
     fn calls(&self) -> u64 {

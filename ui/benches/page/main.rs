@@ -93,7 +93,7 @@ impl Client {
 
     fn page(&self, turn: Duration) -> Router {
         let look = Reader::new(self.store.clone(), large::namespace());
-        Ui::of(LivePicture::new(look).with_turn(turn)).with_access(Access::open()).router()
+        Ui::of(LivePicture::new(look).turn(turn)).access(Access::open()).router()
     }
 }
 
@@ -161,8 +161,8 @@ async fn first_page(deployment: &Deployment) {
 async fn updates(deployment: &Deployment) {
     let options = MongoOptions::new().database(DATABASE);
     let store = MongoStore::connect(deployment.uri(), options).await.expect("the server is up");
-    let look = Reader::new(store.into(), large::namespace());
-    let page = Ui::of(LivePicture::new(look).with_turn(SECOND)).with_access(Access::open()).router();
+    let look = Reader::new(store, large::namespace());
+    let page = Ui::of(LivePicture::new(look).turn(SECOND)).access(Access::open()).router();
     get(&page, "/").await;
     let events = Arc::new(AtomicU64::new(0));
     let open = follow(&page, "/", events.clone());

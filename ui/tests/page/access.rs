@@ -47,7 +47,7 @@ async fn a_page_without_access_rules_serves_its_own_machine_alone() {
 
 #[tokio::test]
 async fn a_token_is_asked_for_at_every_address_and_kept_in_a_cookie() {
-    let site = Site::new(memory(), |ui| ui.with_access(Access::token(TOKEN).unwrap()));
+    let site = Site::new(memory(), |ui| ui.access(Access::token(TOKEN).unwrap()));
     for address in ADDRESSES {
         let read = site.get(address).await;
         assert_eq!(read.status, 401, "{address}");
@@ -76,7 +76,7 @@ async fn a_token_is_asked_for_at_every_address_and_kept_in_a_cookie() {
 
 #[tokio::test]
 async fn a_trusted_header_says_who_looks() {
-    let site = Site::new(memory(), |ui| ui.with_access(Access::header("x-user").unwrap()));
+    let site = Site::new(memory(), |ui| ui.access(Access::header("x-user").unwrap()));
     for address in ADDRESSES {
         assert_eq!(site.get(address).await.status, 403, "{address}");
     }
@@ -104,7 +104,7 @@ async fn every_answer_is_strict_and_is_not_kept() {
 
 #[tokio::test]
 async fn nested_in_a_program_all_its_links_lead_to_itself() {
-    let ui = Ui::new(memory().store, namespace()).with_access(Access::open());
+    let ui = Ui::new(memory().store, namespace()).access(Access::open());
     let site = Site::of(Router::new().nest("/ops/tenure", ui.router()));
     for address in ["/ops/tenure", "/ops/tenure/instances", "/ops/tenure/nowhere"] {
         let page = scraper::Html::parse_document(&site.get(address).await.body);

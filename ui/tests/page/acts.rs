@@ -18,7 +18,7 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(5);
 
 fn operated(store: &Memory) -> Site {
-    Site::new(store.clone(), |ui| ui.with_actions(Holder::new("ops").unwrap()))
+    Site::new(store.clone(), |ui| ui.actions(Holder::new("ops").unwrap()))
 }
 
 /// The fields of a form as the page has them, with a reason.
@@ -189,7 +189,7 @@ async fn an_action_is_on_record_in_the_name_that_the_proxy_gives() {
     let store = memory();
     let fleet = fleet(&store, 2).await;
     let site = Site::new(store.clone(), |ui| {
-        ui.with_actions(Holder::new("ops").unwrap()).with_access(Access::header("x-user").unwrap())
+        ui.actions(Holder::new("ops").unwrap()).access(Access::header("x-user").unwrap())
     });
     let asked = |address: &str| Request::get(address).header("x-user", "ann");
     let address = "/schedule?name=digest";

@@ -78,7 +78,7 @@ async fn hostile_names_stay_text_on_every_screen() {
     assert!(schedules.len() > 5);
     spread.until(|status| status.held() == names.len()).await;
 
-    let site = Site::new(store, |ui| ui.with_store_name(&names[0]).with_actions("ops".parse().unwrap()));
+    let site = Site::new(store, |ui| ui.store_name(&names[0]).actions("ops".parse().unwrap()));
     let mut addresses: Vec<_> = ["/", "/instances", "/spreads", "/schedules", "/locks", "/changes?all=true"]
         .map(ToOwned::to_owned)
         .into();

@@ -18,7 +18,7 @@ fn select<'a>(page: &'a Html, selector: &str) -> Vec<ElementRef<'a>> {
 async fn every_screen_can_be_read_aloud() {
     let store = memory();
     let fleet = fleet(&store, 10).await;
-    let site = Site::new(store, |ui| ui.with_actions(Holder::new("ops").unwrap()));
+    let site = Site::new(store, |ui| ui.actions(Holder::new("ops").unwrap()));
     site.until("/", |page| text(page, "main").contains("digest")).await;
     let screens = [
         "/",

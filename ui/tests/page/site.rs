@@ -64,7 +64,7 @@ pub(crate) fn memory() -> Memory {
 
 impl Site {
     pub(crate) fn new(memory: Memory, with: impl FnOnce(Ui) -> Ui) -> Self {
-        let look = Reader::new(memory.store, namespace()).with_clock(memory.clock);
+        let look = Reader::new(memory.store, namespace()).clock(memory.clock);
         Self::of(with(Ui::of(LivePicture::new(look))).router())
     }
 

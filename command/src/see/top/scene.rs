@@ -44,7 +44,7 @@ impl Scene {
 
     /// Pictures by a store around that of the scene.
     pub(super) fn pictures_by(&self, store: Arc<dyn Store>) -> LivePicture {
-        LivePicture::new(Reader::new(store, self.namespace.clone()).with_clock(self.clock.clone()))
+        LivePicture::new(Reader::new(store, self.namespace.clone()).clock(self.clock.clone()))
     }
 
     pub(super) fn store(&self) -> Arc<dyn Store> {
