@@ -69,7 +69,8 @@
 //! | holder | the name people know an instance by, such as its pod's; and whoever holds a lock now |
 //! | session | an instance's lease on life in the store, with a new id at each start: alive, then dead for ever |
 //! | beat | a heartbeat: the write that keeps a session alive |
-//! | key, lock | what is held; a lock is held by a session, never by a name |
+//! | key | the name of what only one instance may do at a time |
+//! | lock | the record of a key and its holder: a session, never a name |
 //! | ticket | one request for a key, the same over its retries; a granted lock names the ticket it was granted to |
 //! | term | the fencing number of a lock: strictly larger with every change of holder |
 //! | lease | what a job gets: key, term, since when, and how long it is valid by *this* machine's clock |
@@ -80,7 +81,7 @@
 //! | spread | N keyed tasks over the instances that take part |
 //! | task | one key of a spread, and the job that runs under it |
 //! | share | what a member says of its part in a spread: the tasks it knows, its cap, its weight |
-//! | rest | of a task that failed too often in a row, or whose holders died: its key is closed for a while |
+//! | resting | of a task that failed too often in a row, or whose holders died: its key is closed for a while |
 //! | schedule | a cron-style job, which runs once per tick over the fleet |
 //! | tick | a nominal instant of a schedule |
 //! | run | one execution of a tick, or of a `run_now`; it may take several attempts |

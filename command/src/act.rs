@@ -16,7 +16,7 @@ use crate::{
     common::Common,
     exit::Failure,
     out::{self, one_line},
-    see::look::Look,
+    see::look::OpenNamespace,
     settings::Settings,
 };
 
@@ -56,7 +56,7 @@ pub(crate) struct Because {
 
 /// An action that the command line asks for, with the store that is open for it.
 pub(crate) struct Action<'a> {
-    pub(crate) look: Look,
+    pub(crate) look: OpenNamespace,
     pub(crate) operator: Operator,
     pub(crate) why: Why,
     yes: bool,
@@ -82,7 +82,7 @@ impl<'a> Action<'a> {
     async fn new(common: &'a Common, because: &Because) -> Result<Self, Failure> {
         let why = Why::new(&because.why).map_err(|error| Failure::usage(format!("--why: {error}")))?;
         let by = Settings::of(common)?.config.holder().clone();
-        let look = Look::open(common).await?;
+        let look = OpenNamespace::open(common).await?;
         let operator = Operator::new(look.store().clone(), look.namespace().clone(), by);
         Ok(Self { look, operator, why, yes: because.yes, common })
     }

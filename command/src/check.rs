@@ -13,7 +13,7 @@ use tenure::{
 use tenure_look::Liveness;
 
 use self::judge::{Finding, Leader, Limits, Verdict};
-use crate::{common::Common, exit::Failure, out, see::look::Look, times};
+use crate::{common::Common, exit::Failure, out, see::look::OpenNamespace, times};
 
 const OVERDUE: &str = "10m";
 const FAILURES: u32 = 3;
@@ -74,7 +74,7 @@ pub(crate) async fn run(common: &Common, check: Check) -> Result<u8, Failure> {
 async fn make(common: &Common, check: &Check) -> Result<Verdict, Failure> {
     let wanted = Wanted::of(check)?;
     let made = tokio::time::timeout(wanted.timeout, async {
-        let look = Look::open(common).await?;
+        let look = OpenNamespace::open(common).await?;
         let verdict = look_at(&look, &wanted).await;
         look.close().await;
         verdict
@@ -108,7 +108,7 @@ impl Wanted {
     }
 }
 
-async fn look_at(look: &Look, wanted: &Wanted) -> Result<Verdict, Failure> {
+async fn look_at(look: &OpenNamespace, wanted: &Wanted) -> Result<Verdict, Failure> {
     let mut verdict = Judged::default();
     verdict.schedules(look, wanted).await?;
     verdict.leaders(look, wanted).await?;
@@ -124,7 +124,7 @@ struct Judged {
 }
 
 impl Judged {
-    async fn schedules(&mut self, look: &Look, wanted: &Wanted) -> Result<(), Failure> {
+    async fn schedules(&mut self, look: &OpenNamespace, wanted: &Wanted) -> Result<(), Failure> {
         let mut records = Vec::new();
         match &wanted.schedules {
             None => {
@@ -161,7 +161,7 @@ impl Judged {
         Ok(())
     }
 
-    async fn leaders(&mut self, look: &Look, wanted: &Wanted) -> Result<(), Failure> {
+    async fn leaders(&mut self, look: &OpenNamespace, wanted: &Wanted) -> Result<(), Failure> {
         if wanted.leaders.is_empty() {
             return Ok(());
         }
@@ -199,7 +199,7 @@ impl Judged {
         Ok(())
     }
 
-    async fn instances(&mut self, look: &Look, wanted: &Wanted) -> Result<(), Failure> {
+    async fn instances(&mut self, look: &OpenNamespace, wanted: &Wanted) -> Result<(), Failure> {
         if wanted.limits.instances.is_none() && wanted.schedules.is_some() {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use crate::{
     common::Common,
     exit::Failure,
     out::{self, Table},
-    place::Where,
+    place::StoreUri,
     settings::Settings,
 };
 
@@ -41,9 +41,9 @@ pub(crate) fn run(common: &Common, _: CheckConfig) -> Result<u8, Failure> {
 
 fn rows(settings: &Settings) -> Result<Vec<Row>, Failure> {
     let config = &settings.config;
-    let store = match Where::of(settings.store.as_ref())? {
-        Where::Sqlite(path) => format!("sqlite:{}", path.display()),
-        Where::Mongo(uri) => crate::place::without_secrets(&uri),
+    let store = match StoreUri::of(settings.store.as_ref())? {
+        StoreUri::Sqlite(path) => format!("sqlite:{}", path.display()),
+        StoreUri::Mongo(uri) => crate::place::without_secrets(&uri),
     };
     let time = |time: Duration| humantime::format_duration(time).to_string();
     let values = [

@@ -3,9 +3,9 @@
 mod crew;
 pub(crate) mod instance;
 mod judge;
+mod message;
 mod picture;
 mod record;
-mod said;
 mod scratch;
 mod screen;
 mod script;

@@ -15,7 +15,7 @@ use crate::{
     common::{Colour, Common},
     exit::{Failure, STORE_AWAY},
     out,
-    place::{For, Place, Where},
+    place::{OpenMode, OpenStore, StoreUri},
     settings::Settings,
 };
 
@@ -45,16 +45,16 @@ pub(crate) async fn run(common: &Common, doctor: Doctor) -> Result<u8, Failure> 
 /// Looks at all there is to look at. Answers with the exit code, too, if the store cannot be used.
 async fn find(settings: &Settings, read_only: bool) -> Result<(Findings, Option<u8>), Failure> {
     let mut findings = Findings::default();
-    match &Where::of(settings.store.as_ref())? {
-        Where::Sqlite(path) => sqlite::look(path, &mut findings),
+    match &StoreUri::of(settings.store.as_ref())? {
+        StoreUri::Sqlite(path) => sqlite::look(path, &mut findings),
         #[cfg(feature = "mongodb")]
-        Where::Mongo(uri) => mongodb::look(uri, &settings.config, &mut findings).await,
+        StoreUri::Mongo(uri) => mongodb::look(uri, &settings.config, &mut findings).await,
         #[cfg(not(feature = "mongodb"))]
-        Where::Mongo(_) => return Err(crate::place::no_driver()),
+        StoreUri::Mongo(_) => return Err(crate::place::no_driver()),
     }
     // One that was told not to make anything must not be told that nothing is there.
-    let purpose = if read_only { For::Looking } else { For::Working };
-    match Place::open(settings, purpose).await {
+    let purpose = if read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+    match OpenStore::open(settings, purpose).await {
         Ok(place) => {
             findings.ok("open", format!("{} can be opened and used", place.name));
             if read_only {

@@ -16,9 +16,9 @@ use crate::{
     common::Common,
     exit::{FAILED, Failure, HELD, LEASE_LOST},
     key_lock::KeyFile,
-    place::{For, Place, has_secret},
+    place::{OpenMode, OpenStore, has_secret},
     settings::Settings,
-    signals::{self, Came},
+    signals::{self, ReceivedSignal},
     times,
     under::{self, Ended, Patience},
 };
@@ -78,7 +78,7 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
     let deadline = wait.map(|wait| Instant::now() + wait);
 
     let opened = async {
-        let place = Place::open(&settings, For::Working).await?;
+        let place = OpenStore::open(&settings, OpenMode::ReadWrite).await?;
         let elect = Elect::builder(Arc::clone(&place.store), settings.config.clone())
             .program(concat!("tenure exec ", env!("CARGO_PKG_VERSION")))
             .start()
@@ -89,17 +89,17 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
         opened = opened => opened?,
         came = first(&mut signals) => return Ok(ended_by(came)),
     };
-    let asked = Asked { exec: &exec, lock: &lock, deadline, place: &place, elect: &elect };
+    let asked = KeyWait { exec: &exec, lock: &lock, deadline, place: &place, elect: &elect };
     let got = tokio::select! {
         got = asked.guard() => got,
         // Nothing runs yet that it would have to be passed to.
-        came = first(&mut signals) => Ok(Got::Not(ended_by(came), None)),
+        came = first(&mut signals) => Ok(Acquisition::Not(ended_by(came), None)),
     };
     let (guard, key_file) = match got {
-        Ok(Got::Guard(guard, key_file)) => (guard, key_file),
+        Ok(Acquisition::Guard(guard, key_file)) => (guard, key_file),
         not => {
             close(elect, place).await;
-            return not.map(Got::told);
+            return not.map(Acquisition::report);
         }
     };
     let without = without(&settings);
@@ -128,7 +128,7 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
     Ok(code)
 }
 
-async fn close(elect: Elect, place: Place) {
+async fn close(elect: Elect, place: OpenStore) {
     elect.close().await;
     drop(elect);
     place.close().await;
@@ -142,11 +142,11 @@ pub(crate) fn without(settings: &Settings) -> Vec<&'static str> {
 }
 
 /// As a shell says that a signal ended this process.
-fn ended_by(came: Came) -> u8 {
+fn ended_by(came: ReceivedSignal) -> u8 {
     u8::try_from(128 + came.signal).unwrap_or(FAILED)
 }
 
-async fn first(signals: &mut mpsc::UnboundedReceiver<Came>) -> Came {
+async fn first(signals: &mut mpsc::UnboundedReceiver<ReceivedSignal>) -> ReceivedSignal {
     match signals.recv().await {
         Some(came) => came,
         None => std::future::pending().await,
@@ -168,15 +168,15 @@ fn code(ended: &Ended, lock: &LockId) -> u8 {
 }
 
 /// Outcome of asking for the key.
-enum Got {
+enum Acquisition {
     Guard(Guard, Option<KeyFile>),
     /// Not: the exit code, and why if that is not known.
     Not(u8, Option<String>),
 }
 
-impl Got {
+impl Acquisition {
     /// Prints the reason and returns the exit code.
-    fn told(self) -> u8 {
+    fn report(self) -> u8 {
         match self {
             Self::Guard(..) => 0,
             Self::Not(code, reason) => {
@@ -190,17 +190,17 @@ impl Got {
     }
 }
 
-struct Asked<'a> {
+struct KeyWait<'a> {
     exec: &'a Exec,
     lock: &'a LockId,
     deadline: Option<Instant>,
-    place: &'a Place,
+    place: &'a OpenStore,
     elect: &'a Elect,
 }
 
-impl Asked<'_> {
-    fn not(&self, reason: String) -> Got {
-        Got::Not(self.exec.conflict_exit_code, Some(reason))
+impl KeyWait<'_> {
+    fn not(&self, reason: String) -> Acquisition {
+        Acquisition::Not(self.exec.conflict_exit_code, Some(reason))
     }
 
     fn request(&self) -> tenure::elect::KeyRequest {
@@ -211,7 +211,7 @@ impl Asked<'_> {
         }
     }
 
-    async fn guard(&self) -> Result<Got, Failure> {
+    async fn guard(&self) -> Result<Acquisition, Failure> {
         let guard = match self.request().try_acquire().await? {
             Acquired::Guard(guard) => guard,
             Acquired::Busy(busy) => match self.wait_for(busy).await? {
@@ -219,10 +219,10 @@ impl Asked<'_> {
                 Err(reason) => return Ok(self.not(reason)),
             },
         };
-        let Some(file) = &self.place.file else { return Ok(Got::Guard(guard, None)) };
+        let Some(file) = &self.place.file else { return Ok(Acquisition::Guard(guard, None)) };
         let key_file = KeyFile::open(file, self.lock)?;
         if key_file.try_lock()? {
-            return Ok(Got::Guard(guard, Some(key_file)));
+            return Ok(Acquisition::Guard(guard, Some(key_file)));
         }
         let reason = format!(
             "a former child of the key {:?} is still there: {}",
@@ -246,7 +246,7 @@ impl Asked<'_> {
             }
         };
         // It may have been lost meanwhile: then the child is not started for more than a moment.
-        locked.map(|key_file| Got::Guard(guard, Some(key_file)))
+        locked.map(|key_file| Acquisition::Guard(guard, Some(key_file)))
     }
 
     async fn wait_for(&self, busy: Busy) -> Result<Result<Guard, String>, Failure> {

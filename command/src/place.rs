@@ -18,21 +18,21 @@ use crate::{
 
 /// The mode in which a store is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum For {
+pub(crate) enum OpenMode {
     /// Read-only: never creates the store.
-    Looking,
+    ReadOnly,
     /// Read-write.
-    Working,
+    ReadWrite,
 }
 
 /// Where a store is, as a URI says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Where {
+pub(crate) enum StoreUri {
     Sqlite(PathBuf),
     Mongo(String),
 }
 
-impl Where {
+impl StoreUri {
     pub(crate) fn of(uri: Option<&Uri>) -> Result<Self, Failure> {
         let Some(uri) = uri else { return default_file().map(Self::Sqlite) };
         let text = uri.text.as_str();
@@ -70,7 +70,7 @@ fn default_file() -> Result<PathBuf, Failure> {
 
 /// A store that is open.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct OpenStore {
     pub(crate) store: Arc<dyn Store>,
     /// Where it is, without user and password.
     pub(crate) name: String,
@@ -86,23 +86,23 @@ enum Opened {
     Mongo(MongoStore),
 }
 
-impl Place {
-    pub(crate) async fn open(settings: &Settings, purpose: For) -> Result<Self, Failure> {
-        match Where::of(settings.store.as_ref())? {
-            Where::Sqlite(path) => Self::sqlite(&path, settings.store.is_none(), purpose).await,
+impl OpenStore {
+    pub(crate) async fn open(settings: &Settings, purpose: OpenMode) -> Result<Self, Failure> {
+        match StoreUri::of(settings.store.as_ref())? {
+            StoreUri::Sqlite(path) => Self::sqlite(&path, settings.store.is_none(), purpose).await,
             #[cfg(feature = "mongodb")]
-            Where::Mongo(uri) => {
+            StoreUri::Mongo(uri) => {
                 Self::mongo(&uri, settings.store.as_ref().and_then(|uri| uri.file.clone()), purpose).await
             }
             #[cfg(not(feature = "mongodb"))]
-            Where::Mongo(_) => Err(no_driver()),
+            StoreUri::Mongo(_) => Err(no_driver()),
         }
     }
 
-    async fn sqlite(path: &Path, is_default: bool, purpose: For) -> Result<Self, Failure> {
+    async fn sqlite(path: &Path, is_default: bool, purpose: OpenMode) -> Result<Self, Failure> {
         let path = path.to_owned();
         let open = move || {
-            if purpose == For::Looking && !path.exists() {
+            if purpose == OpenMode::ReadOnly && !path.exists() {
                 return Err(Failure::store(format!(
                     "there is no store at {}: it was not used yet, or it is elsewhere (--store, TENURE_STORE)",
                     path.display()
@@ -132,8 +132,8 @@ impl Place {
     }
 
     #[cfg(feature = "mongodb")]
-    async fn mongo(uri: &str, file: Option<PathBuf>, purpose: For) -> Result<Self, Failure> {
-        let mut options = MongoOptions::new().create(purpose == For::Working);
+    async fn mongo(uri: &str, file: Option<PathBuf>, purpose: OpenMode) -> Result<Self, Failure> {
+        let mut options = MongoOptions::new().create(purpose == OpenMode::ReadWrite);
         if let Some(file) = file {
             options = options.uri_from(move || {
                 let file = file.clone();

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::{common::Common, exit::Failure, out, place::Where, settings::Settings};
+use crate::{common::Common, exit::Failure, out, place::StoreUri, settings::Settings};
 
 /// Print the indexes and the least rights that the store needs, ready to paste
 ///
@@ -18,11 +18,11 @@ pub(crate) fn run(common: &Common, schema: &Schema) -> Result<u8, Failure> {
     let settings = Settings::of(common)?;
     let place = match (&schema.database, &settings.store) {
         // Whoever names a database means a server.
-        (Some(_), None) => Where::Mongo(String::new()),
-        (_, uri) => Where::of(uri.as_ref())?,
+        (Some(_), None) => StoreUri::Mongo(String::new()),
+        (_, uri) => StoreUri::of(uri.as_ref())?,
     };
     match place {
-        Where::Sqlite(path) => {
+        StoreUri::Sqlite(path) => {
             out::text(&format!(
                 "-- {} needs no preparation: tenure makes the file and its tables at the first use.\n\
                  -- Every user with the right to write into its folder may use it.\n",
@@ -30,9 +30,9 @@ pub(crate) fn run(common: &Common, schema: &Schema) -> Result<u8, Failure> {
             ))?;
         }
         #[cfg(feature = "mongodb")]
-        Where::Mongo(uri) => out::text(&script(schema.database.clone(), &uri))?,
+        StoreUri::Mongo(uri) => out::text(&script(schema.database.clone(), &uri))?,
         #[cfg(not(feature = "mongodb"))]
-        Where::Mongo(_) => return Err(crate::place::no_driver()),
+        StoreUri::Mongo(_) => return Err(crate::place::no_driver()),
     }
     Ok(0)
 }

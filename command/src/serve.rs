@@ -13,7 +13,7 @@ use crate::{
     logs,
     metrics::Metrics,
     notify::Notify,
-    place::{For, Place},
+    place::{OpenMode, OpenStore},
     settings::Settings,
     signals, times,
     under::Patience,
@@ -36,10 +36,10 @@ pub(crate) struct Served {
     pub(crate) elect: Elect,
     pub(crate) settings: Settings,
     pub(crate) patience: Patience,
-    place: Place,
+    place: OpenStore,
     notify: Notify,
     _metrics: Option<Metrics>,
-    signals: tokio::sync::mpsc::UnboundedReceiver<signals::Came>,
+    signals: tokio::sync::mpsc::UnboundedReceiver<signals::ReceivedSignal>,
 }
 
 /// The next step of a served instance.
@@ -64,7 +64,7 @@ impl Served {
             Some(address) => Some(Metrics::listen(address).await?),
             None => None,
         };
-        let place = Place::open(&settings, For::Working).await?;
+        let place = OpenStore::open(&settings, OpenMode::ReadWrite).await?;
         let elect = Elect::builder(Arc::clone(&place.store), settings.config.clone())
             .program(format!("tenure {what} {}", env!("CARGO_PKG_VERSION")))
             .start()

@@ -23,12 +23,12 @@ const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]
 
 /// A signal that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Came {
+pub(crate) struct ReceivedSignal {
     pub(crate) signal: i32,
     pub(crate) from_terminal: bool,
 }
 
-impl Came {
+impl ReceivedSignal {
     /// Returns whether the child has it, too: a terminal sends the signals of its keys to its whole foreground group,
     /// but SIGHUP to the leader of the session alone, which may be this process.
     pub(crate) const fn child_has_it(self) -> bool {
@@ -64,7 +64,7 @@ fn bits(mask: u64) -> Vec<i32> {
 }
 
 /// Collects signals from now on: none of them ends this process any more.
-pub(crate) fn collect() -> io::Result<mpsc::UnboundedReceiver<Came>> {
+pub(crate) fn collect() -> io::Result<mpsc::UnboundedReceiver<ReceivedSignal>> {
     let ignored = ignored();
     let wanted: Vec<i32> = PASSED_ON.into_iter().filter(|signal| !ignored.contains(signal)).collect();
     let mut signals = SignalsInfo::<WithOrigin>::new(wanted)?;
@@ -80,9 +80,9 @@ pub(crate) fn collect() -> io::Result<mpsc::UnboundedReceiver<Came>> {
     Ok(receive)
 }
 
-fn came(origin: &Origin) -> Came {
+fn came(origin: &Origin) -> ReceivedSignal {
     // The kernel sends what a terminal is told by its keys, or by its end.
-    Came { signal: origin.signal, from_terminal: matches!(origin.cause, Cause::Kernel) }
+    ReceivedSignal { signal: origin.signal, from_terminal: matches!(origin.cause, Cause::Kernel) }
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use tenure_ui::{Access, Finding, Ui as Page};
 use tokio::net::TcpListener;
 
 use crate::{
-    common::Common, doctor, exit::Failure, out::one_line, see::look::Look, settings::Settings, signals,
+    common::Common, doctor, exit::Failure, out::one_line, see::look::OpenNamespace, settings::Settings,
+    signals,
 };
 
 /// Serve a page on the namespace: instances, spreads, schedules, locks, and the last hour
@@ -46,7 +47,7 @@ pub(crate) async fn run(common: &Common, ui: Ui) -> Result<u8, Failure> {
     let end = signals::ended()?;
     let settings = Arc::new(Settings::of(common)?);
     let by = settings.config.holder().clone();
-    let look = Look::open(common).await?;
+    let look = OpenNamespace::open(common).await?;
     let listener = TcpListener::bind(ui.listen)
         .await
         .map_err(|error| Failure::config(format!("cannot listen on {} (--listen): {error}", ui.listen)))?;

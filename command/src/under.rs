@@ -10,7 +10,7 @@ use crate::{
     child::{Guarded, News, Program, Times, allowance, boot_time},
     exit::Failure,
     key_lock::KeyFile,
-    signals::Came,
+    signals::ReceivedSignal,
 };
 
 /// Durations for ending a child.
@@ -100,7 +100,7 @@ pub(crate) async fn run(
     mut program: Program,
     key_file: Option<KeyFile>,
     patience: Patience,
-    mut signals: Option<&mut mpsc::UnboundedReceiver<Came>>,
+    mut signals: Option<&mut mpsc::UnboundedReceiver<ReceivedSignal>>,
     on_stderr: impl FnOnce(std::process::ChildStderr),
 ) -> Result<Ended, Failure> {
     program.variables.extend([
@@ -168,7 +168,7 @@ pub(crate) async fn run(
             }
             came = next(&mut signals) => match came {
                 // Until it is there, nobody but this process can have got it.
-                Some(Came { signal, .. }) if !has_begun => early.push(signal),
+                Some(ReceivedSignal { signal, .. }) if !has_begun => early.push(signal),
                 Some(came) if !came.child_has_it() => child.signal(came.signal),
                 _ => {}
             },
@@ -216,7 +216,7 @@ fn end_of(lease: &Lease) -> Duration {
     now + lease.remaining()
 }
 
-async fn next(signals: &mut Option<&mut mpsc::UnboundedReceiver<Came>>) -> Option<Came> {
+async fn next(signals: &mut Option<&mut mpsc::UnboundedReceiver<ReceivedSignal>>) -> Option<ReceivedSignal> {
     match signals {
         Some(signals) => match signals.recv().await {
             // The thread that collects them does not end.

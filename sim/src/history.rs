@@ -65,13 +65,13 @@ pub struct Entry {
     /// Time by the clock of that instance.
     pub local: Moment,
     /// Event.
-    pub what: What,
+    pub what: EventKind,
 }
 
 /// Events of a history.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the fields say what they are")]
-pub enum What {
+pub enum EventKind {
     // ----- the store, as applied
     /// A session is there that was not.
     Opened { session: SessionId, ttl: Duration },
@@ -117,7 +117,7 @@ pub enum What {
     Noticed { key: usize, term: Term, session: SessionId, ticket: Ticket },
     // ----- the program
     /// Something runs under a lock: a job, a guard, or a call that blocks.
-    Began { key: usize, term: Term, tag: String, sort: Sort },
+    Began { key: usize, term: Term, tag: String, sort: WorkKind },
     /// A poll of it begins, or a step of the code beside a guard.
     Polled { key: usize, term: Term },
     /// The job has returned, or was dropped.
@@ -167,7 +167,7 @@ pub enum What {
 
 /// Sorts of work under a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Sort {
+pub enum WorkKind {
     /// A future the engine polls.
     Job,
     /// Code beside a guard.
@@ -208,7 +208,7 @@ impl Reported {
     }
 }
 
-impl What {
+impl EventKind {
     /// The key it is about.
     #[must_use]
     pub const fn key(&self) -> Option<usize> {
@@ -380,7 +380,7 @@ impl History {
     }
 
     /// Enters an event that happened so long after the beginning; `life` and `local` as in an [`Entry`].
-    pub fn enter_at(&self, at: Duration, life: Option<Life>, local: Moment, what: What) {
+    pub fn enter_at(&self, at: Duration, life: Option<Life>, local: Moment, what: EventKind) {
         self.enter(at, life, local, what);
     }
 
@@ -389,16 +389,16 @@ impl History {
     }
 
     /// Something happened in the store, or was done by the harness.
-    pub fn record(&self, what: What) {
+    pub fn record(&self, what: EventKind) {
         self.enter(self.now(), None, Moment::after_start(Duration::ZERO), what);
     }
 
     /// Something happened in an instance, when its clock showed that.
-    pub fn record_in(&self, life: Life, local: Moment, what: What) {
+    pub fn record_in(&self, life: Life, local: Moment, what: EventKind) {
         self.enter(self.now(), Some(life), local, what);
     }
 
-    fn enter(&self, at: Duration, life: Option<Life>, local: Moment, what: What) {
+    fn enter(&self, at: Duration, life: Option<Life>, local: Moment, what: EventKind) {
         let mut pages = self.pages();
         if pages.violation.is_some() {
             return;
@@ -424,7 +424,7 @@ impl History {
     /// The harness found something wrong that no entry shows.
     pub fn violate(&self, invariant: &'static str, says: String) {
         let mut pages = self.pages();
-        self.violated(&mut pages, invariant, says, &What::Calm, None);
+        self.violated(&mut pages, invariant, says, &EventKind::Calm, None);
     }
 
     /// Judges the state at this stage of the run.
@@ -436,7 +436,7 @@ impl History {
             Some((invariant.name(), says, key))
         });
         if let Some((invariant, says, key)) = broken {
-            let about = key.map_or(What::Calm, |key| What::LockDeleted { key });
+            let about = key.map_or(EventKind::Calm, |key| EventKind::LockDeleted { key });
             self.violated(&mut pages, invariant, says, &about, None);
         }
     }
@@ -446,7 +446,7 @@ impl History {
         pages: &mut Pages,
         invariant: &'static str,
         says: String,
-        what: &What,
+        what: &EventKind,
         life: Option<Life>,
     ) {
         if pages.violation.is_none() {
@@ -497,7 +497,7 @@ impl History {
 }
 
 /// The entries before the last that concern the same key, its sessions, or the same instance.
-fn story(last: &VecDeque<Entry>, registry: &Registry, what: &What, life: Option<Life>) -> String {
+fn story(last: &VecDeque<Entry>, registry: &Registry, what: &EventKind, life: Option<Life>) -> String {
     let key = what.key();
     let mut sessions = Vec::from_iter(what.session());
     if let Some(key) = key {
@@ -508,12 +508,14 @@ fn story(last: &VecDeque<Entry>, registry: &Registry, what: &What, life: Option<
     let concerns = |entry: &&Entry| {
         let of_key = key.is_some() && entry.what.key() == key;
         let of_session = entry.what.session().is_some_and(|session| {
-            sessions.contains(&session) && !matches!(entry.what, What::Granted { .. } | What::Noticed { .. })
+            sessions.contains(&session)
+                && !matches!(entry.what, EventKind::Granted { .. } | EventKind::Noticed { .. })
         });
         let of_life = entry.life.is_some_and(|life| lives.contains(&life))
             && entry.what.key().is_none()
             && entry.what.session().is_none();
-        let of_all = matches!(entry.what, What::Fault(_) | What::StoreClock { .. } | What::Calm);
+        let of_all =
+            matches!(entry.what, EventKind::Fault(_) | EventKind::StoreClock { .. } | EventKind::Calm);
         let beside = key.is_none() && sessions.is_empty();
         of_key || of_session || of_life || of_all || beside
     };
@@ -521,8 +523,9 @@ fn story(last: &VecDeque<Entry>, registry: &Registry, what: &What, life: Option<
     let mut polls = 0;
     for entry in last.iter().rev().filter(concerns) {
         // Of many polls in a row the last and the first are enough.
-        let poll = matches!(entry.what, What::Polled { .. } | What::Read { .. } | What::Wrote { .. });
-        let beat = matches!(entry.what, What::Beaten { .. } | What::Confirmed { .. });
+        let poll =
+            matches!(entry.what, EventKind::Polled { .. } | EventKind::Read { .. } | EventKind::Wrote { .. });
+        let beat = matches!(entry.what, EventKind::Beaten { .. } | EventKind::Confirmed { .. });
         polls = if poll || beat && polls > 0 { polls + 1 } else { 0 };
         if polls > 3 {
             continue;

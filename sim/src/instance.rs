@@ -13,9 +13,9 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Deviation, Dice, Drifting, Fleet, Gate, History, Life, Reported, Sort, What,
+    Deviation, Dice, Drifting, EventKind, Fleet, Gate, History, Life, Reported, WorkKind,
     replicas::Way,
-    stores::{Deposed, Scribe, Weather, Wire},
+    stores::{Deposed, FaultRates, Recording, Wire},
 };
 use tenure::{
     Elect, ElectConfig,
@@ -32,7 +32,7 @@ pub struct Instance {
     pen: Pen,
     elect: Elect,
     fleet: Fleet,
-    weather: Arc<Intercepted<Weather>>,
+    weather: Arc<Intercepted<FaultRates>>,
     way: Arc<Way>,
     deposed: Arc<Deposed>,
     /// True if its part of the spread is not to be judged yet.
@@ -57,11 +57,11 @@ impl Instance {
     ) -> Self {
         let (shared, gate) = (&fleet.0, Gate::default());
         let pen = Pen { history: shared.history.clone(), life, clock: clock.clone(), gate: gate.clone() };
-        pen.record(What::Started);
+        pen.record(EventKind::Started);
         let way = Arc::new(shared.common.replicas.way(life));
         let deposed = Arc::new(Deposed::new(way.clone(), shared.store_clock.clone()));
         let (rates, tally) = (shared.plan.rates(), shared.tally.clone());
-        let weather = Weather::new(dice.split(2), rates, shared.plan.longest_way, tally);
+        let weather = FaultRates::new(dice.split(2), rates, shared.plan.longest_way, tally);
         let weather = weather.around(deposed.clone());
         let ears = Ears { history: shared.history.clone(), life, clock: clock.clone() };
         let wire = Wire::new(weather.clone(), Arc::new(ears), clock.clone());
@@ -100,7 +100,7 @@ impl Instance {
 
     /// Weather of its calls.
     #[must_use]
-    pub fn weather(&self) -> &Weather {
+    pub fn weather(&self) -> &FaultRates {
         self.weather.intercept()
     }
 
@@ -148,7 +148,7 @@ impl Instance {
     }
 
     /// Records an event of the instance.
-    pub fn record(&self, what: What) {
+    pub fn record(&self, what: EventKind) {
         self.pen.record(what);
     }
 
@@ -167,7 +167,7 @@ impl Instance {
     /// Stops all polls, whatever happens, until it is [thawed](Self::thaw).
     pub fn freeze(&self) {
         self.gate().shut();
-        self.record(What::Froze);
+        self.record(EventKind::Froze);
     }
 
     /// Lets it be polled again: some of its tasks later than others, if one in so many starves for a while.
@@ -175,13 +175,13 @@ impl Instance {
         if !self.gate().is_shut() {
             return;
         }
-        self.record(What::Thawed);
+        self.record(EventKind::Thawed);
         let late = self.gate().open(dice, starve_one_in);
         if !late.is_empty() {
-            self.record(What::Froze);
+            self.record(EventKind::Froze);
             tokio::time::sleep(dice.up_to(Duration::from_secs(2))).await;
             self.gate().feed(&late);
-            self.record(What::Fed);
+            self.record(EventKind::Fed);
         }
     }
 }
@@ -196,7 +196,7 @@ pub(super) struct Pen {
 }
 
 impl Pen {
-    pub(super) fn record(&self, what: What) {
+    pub(super) fn record(&self, what: EventKind) {
         if !self.gate.is_dead() {
             self.history.record_in(self.life, self.clock.now(), what);
         }
@@ -209,19 +209,19 @@ impl Pen {
         key: usize,
         term: Term,
         tag: &str,
-        sort: Sort,
+        sort: WorkKind,
         token: CancellationToken,
     ) -> Option<AbortHandle> {
-        self.record(What::Began { key, term, tag: tag.to_owned(), sort });
+        self.record(EventKind::Began { key, term, tag: tag.to_owned(), sort });
         if token.is_cancelled() {
-            self.record(What::Cancelled { key, term });
+            self.record(EventKind::Cancelled { key, term });
             return None;
         }
         let pen = self.clone();
         // Not behind the gate: the token fires when it fires.
         let waits = tokio::spawn(async move {
             token.cancelled().await;
-            pen.record(What::Cancelled { key, term });
+            pen.record(EventKind::Cancelled { key, term });
         });
         Some(waits.abort_handle())
     }
@@ -241,8 +241,8 @@ struct Ears {
     clock: Arc<Drifting>,
 }
 
-impl Scribe for Ears {
-    fn write(&self, what: What) {
+impl Recording for Ears {
+    fn write(&self, what: EventKind) {
         self.history.record_in(self.life, self.clock.now(), what);
     }
 }
@@ -251,6 +251,6 @@ impl Scribe for Ears {
 async fn tell(mut events: EventStream, pen: Pen) {
     while let Some(event) = events.next().await {
         let Some(told) = Reported::of(&event) else { continue };
-        pen.record(What::Reported(told));
+        pen.record(EventKind::Reported(told));
     }
 }

@@ -55,14 +55,14 @@ use tokio_util::sync::CancellationToken;
 
 pub use clocks::{Drifting, Reference};
 pub use gate::{Gate, Gated, block_for};
-pub use history::{Entry, History, Life, Reported, Sort, TickId, Violation, What};
+pub use history::{Entry, EventKind, History, Life, Reported, TickId, Violation, WorkKind};
 pub use instance::Instance;
 pub use plan::{Paces, Plan, Trouble};
-pub use programs::Conduct;
+pub use programs::JobBehaviour;
 pub use registry::{Durations, Grant, Lease, Member, Registry, Session};
 pub use schedules::{Habits, tick_id};
 pub use shorten::{in_paused_time, shorten, simulate};
-pub use stores::{Deviation, Scribe, Weather, Wire};
+pub use stores::{Deviation, FaultRates, Recording, Wire};
 pub use sum::Sum;
 pub use tenure::sim::Dice;
 pub use watched::{Ended, Watched, Witness};
@@ -211,7 +211,7 @@ impl Fleet {
         let habits = (0..plan.schedules).map(|schedule| Habits::of(&plan, schedule)).collect();
         let history =
             History::new(seed, reference, Registry::new(durations.collect()).with_schedules(habits));
-        history.record(What::StoreClock { shows: store_clock.wall() });
+        history.record(EventKind::StoreClock { shows: store_clock.wall() });
         let replicas = Replicas::new(store_clock.clone(), history.clone(), plan.deviation, dice.split(7));
         let slots = (0..plan.instances).map(|member| {
             let drift = u64::from(plan.drift());
@@ -296,7 +296,7 @@ impl Fleet {
     /// Something is done to somebody.
     pub fn trouble(&self, what: impl Into<String>) {
         self.0.troubles.fetch_add(1, Ordering::Relaxed);
-        self.0.history.record(What::Fault(what.into()));
+        self.0.history.record(EventKind::Fault(what.into()));
     }
 
     /// Takes the dependency of the tasks' jobs away, or brings it back.
@@ -373,7 +373,7 @@ impl Fleet {
     /// Ends an instance without closing it: none of its tasks is polled again.
     pub fn crash(&self, member: usize) {
         if let Some(instance) = self.slot(member).running.take() {
-            instance.record(What::Crashed);
+            instance.record(EventKind::Crashed);
             instance.gate().kill();
         }
     }
@@ -387,11 +387,11 @@ impl Fleet {
     pub async fn close_for_restart(&self, member: usize, grace: Duration) {
         let running = self.slot(member).running.clone();
         let Some(instance) = running else { return };
-        instance.record(What::Closes);
+        instance.record(EventKind::Closes);
         let elect = instance.elect();
         let closed = if grace.is_zero() { elect.close().await } else { elect.close_for_restart(grace).await };
         let (overran, life, gate) = (closed.overran.len(), instance.life(), instance.gate().clone());
-        instance.record(What::Closed { overran });
+        instance.record(EventKind::Closed { overran });
         instance.ends();
         let mut slot = self.slot(member);
         slot.running = None;
@@ -410,7 +410,7 @@ impl Fleet {
     /// Things go wrong again.
     pub fn stir(&self) {
         *self.enough_now() = CancellationToken::new();
-        self.0.history.record(What::Stirred);
+        self.0.history.record(EventKind::Stirred);
         for instance in self.instances() {
             instance.weather().calm(false);
         }
@@ -432,7 +432,7 @@ impl Fleet {
             instance.weather().calm(true);
             instance.depose(false);
         }
-        self.0.history.record(What::Calm);
+        self.0.history.record(EventKind::Calm);
         let mut campaigns = Vec::new();
         for instance in self.instances() {
             for key in 0..self.0.plan.keys {
@@ -466,7 +466,7 @@ impl Fleet {
             rested += step;
             left -= step;
             if rested < most && self.instances().iter().any(Instance::is_unsettled) {
-                self.0.history.record(What::Calm);
+                self.0.history.record(EventKind::Calm);
                 left = rest;
             }
         }

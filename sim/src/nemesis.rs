@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use tokio::{task::JoinSet, time::sleep};
 
 use super::{
-    Dice, Fleet, Instance, NAMESPACE, Trouble, What, key_of, lock_id, programs, replicas::Replicas,
+    Dice, EventKind, Fleet, Instance, NAMESPACE, Trouble, key_of, lock_id, programs, replicas::Replicas,
     stores::GROUPS,
 };
 use tenure::{
@@ -271,7 +271,7 @@ impl Nemesis {
         } else {
             self.fleet.store_clock().step_wall_back(by);
         }
-        self.fleet.history().record(What::StoreClock { shows: self.fleet.store_now() });
+        self.fleet.history().record(EventKind::StoreClock { shows: self.fleet.store_now() });
     }
 
     async fn delete_session(&mut self) {

@@ -6,8 +6,8 @@ use std::{fmt, future::Future, panic::resume_unwind, time::Duration};
 use tokio::time::sleep;
 
 use super::{
-    Dice, Instance, Sort, Trouble, Watched, What, Witness, gate::block_for, instance::Pen, schedules,
-    sharing::join,
+    Dice, EventKind, Instance, Trouble, Watched, Witness, WorkKind, gate::block_for, instance::Pen,
+    schedules, sharing::join,
 };
 use tenure::{
     Guard, Lease,
@@ -21,7 +21,7 @@ const MS: Duration = Duration::from_millis(1);
 
 /// Behaviour of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Conduct {
+pub enum JobBehaviour {
     /// Works for so many rounds, or until it is told to stop.
     Obeys(u32),
     /// Works until it is told to stop, and then for nearly all of its grace.
@@ -40,7 +40,7 @@ pub enum Conduct {
     Relentless,
 }
 
-impl Conduct {
+impl JobBehaviour {
     fn any(instance: &Instance, dice: &mut Dice) -> Self {
         let all = instance.fleet().plan().has(Trouble::Jobs);
         match dice.below(if all { 16 } else { 9 }) {
@@ -60,11 +60,11 @@ pub(super) fn job(
     instance: &Instance,
     lease: Lease,
     tag: &str,
-    conduct: Conduct,
+    conduct: JobBehaviour,
     mut dice: Dice,
 ) -> impl Future<Output = Result<(), String>> + Send + use<> {
     let work = Work { instance: instance.clone(), key: key(&lease), term: lease.term() };
-    instance.pen().begins(work.key, work.term, tag, Sort::Job, lease.token());
+    instance.pen().begins(work.key, work.term, tag, WorkKind::Job, lease.token());
     let watch = Watch { pen: instance.pen().clone(), key: work.key, term: work.term };
     Watched::new(async move { conduct.run(&work, &lease, &mut dice).await }, watch)
 }
@@ -73,7 +73,7 @@ fn key(lease: &Lease) -> usize {
     super::key_of(lease.key()).unwrap_or(usize::MAX)
 }
 
-impl Conduct {
+impl JobBehaviour {
     async fn run(self, work: &Work, lease: &Lease, dice: &mut Dice) -> Result<(), String> {
         match self {
             Self::Obeys(rounds) => {
@@ -157,7 +157,7 @@ impl Work {
     fn read(&self) -> u64 {
         let (key, term) = (self.key, self.term);
         let version = self.instance.fleet().resources().get(&key).copied().unwrap_or(0);
-        self.instance.record(What::Read { key, term, version });
+        self.instance.record(EventKind::Read { key, term, version });
         version
     }
 
@@ -167,7 +167,7 @@ impl Work {
             return;
         }
         self.instance.fleet().resources().insert(key, over + 1);
-        self.instance.record(What::Wrote { key, term, over });
+        self.instance.record(EventKind::Wrote { key, term, over });
     }
 }
 
@@ -179,7 +179,7 @@ struct Watch {
 
 impl Watch {
     fn record_poll(&self) {
-        self.pen.record(What::Polled { key: self.key, term: self.term });
+        self.pen.record(EventKind::Polled { key: self.key, term: self.term });
     }
 }
 
@@ -191,7 +191,7 @@ impl Witness for Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.pen.record(What::Ended { key: self.key, term: self.term });
+        self.pen.record(EventKind::Ended { key: self.key, term: self.term });
     }
 }
 
@@ -225,7 +225,7 @@ impl Kept {
     #[must_use]
     pub fn new(instance: &Instance, guard: Guard, tag: &str) -> Self {
         let (key, term) = (key(&guard.lease()), guard.term());
-        instance.pen().begins(key, term, tag, Sort::Guard, guard.lease().token());
+        instance.pen().begins(key, term, tag, WorkKind::Guard, guard.lease().token());
         let watch = WatchOfGuard(Watch { pen: instance.pen().clone(), key, term });
         let work = WorkOfGuard(Work { instance: instance.clone(), key, term });
         Self { watch: Some(watch), guard, work }
@@ -256,7 +256,7 @@ impl Kept {
         let WorkOfGuard(Work { instance, key, term }) = self.work;
         self.watch = None;
         if self.guard.release().await.is_ok() {
-            instance.record(What::Returned { key, term });
+            instance.record(EventKind::Returned { key, term });
         }
     }
 }
@@ -338,7 +338,7 @@ impl Program {
     /// Takes its part in the spread for a while.
     async fn share(&mut self) {
         let cap = 1 + self.dice.below(8);
-        let conducts: Vec<_> = (0..3).map(|_| Conduct::any(&self.instance, &mut self.dice)).collect();
+        let conducts: Vec<_> = (0..3).map(|_| JobBehaviour::any(&self.instance, &mut self.dice)).collect();
         let plan = self.instance.fleet().plan();
         let old = plan.has(Trouble::Versions) && self.dice.percent(40);
         let unknown = old.then(|| self.dice.place(plan.tasks));
@@ -358,12 +358,12 @@ impl Program {
                 4 => {
                     let cap = self.dice.below(10);
                     spread.set_cap(u32::try_from(cap).unwrap_or(0));
-                    self.instance.record(What::Capped { cap: usize::try_from(cap).unwrap_or(0) });
+                    self.instance.record(EventKind::Capped { cap: usize::try_from(cap).unwrap_or(0) });
                 }
                 5 => spread.set_weight(u32::try_from(self.dice.below(4)).unwrap_or(0)),
                 6 => spread.remove(task).expect("it is a name"),
                 7 => {
-                    self.instance.record(What::Knows { tasks: vec![number] });
+                    self.instance.record(EventKind::Knows { tasks: vec![number] });
                     spread.add(Task::new(task, ()).expect("it is a name"));
                 }
                 8 => {
@@ -382,7 +382,7 @@ impl Program {
     async fn lock(&mut self) {
         let key = self.some_key();
         let (ask, tag) = self.ask(key);
-        let (conduct, dice) = (Conduct::any(&self.instance, &mut self.dice), self.dice.split(3));
+        let (conduct, dice) = (JobBehaviour::any(&self.instance, &mut self.dice), self.dice.split(3));
         let instance = self.instance.clone();
         let locked = ask.lock(move |lease| job(&instance, lease, &tag, conduct, dice)).await;
         let Ok(Locked::Running(handle)) = locked else { return };
@@ -408,7 +408,7 @@ impl Program {
         let Some(term) = lease.map(Lease::term) else { return };
         drop(holding);
         if let Ok(Unlocked::Released) = elect.unlock(format!("k{key}")).await {
-            self.instance.record(What::Returned { key, term });
+            self.instance.record(EventKind::Returned { key, term });
         }
     }
 
@@ -484,7 +484,7 @@ impl Program {
     async fn campaign(&mut self) {
         let key = self.some_key();
         let (ask, tag) = self.ask(key);
-        let conduct = Conduct::any(&self.instance, &mut self.dice);
+        let conduct = JobBehaviour::any(&self.instance, &mut self.dice);
         let (instance, dice) = (self.instance.clone(), self.dice.split(4));
         let rest = self.dice.up_to(SECOND);
         let campaign = ask.campaign().rest_between(rest);
@@ -537,7 +537,7 @@ impl Program {
     async fn with_lock(&mut self) {
         let key = self.some_key();
         let (ask, tag) = self.ask(key);
-        let (conduct, dice) = (Conduct::any(&self.instance, &mut self.dice), self.dice.split(5));
+        let (conduct, dice) = (JobBehaviour::any(&self.instance, &mut self.dice), self.dice.split(5));
         let instance = self.instance.clone();
         let patience = self.patience();
         let within = ask.with_lock(move |lease| job(&instance, lease, &tag, conduct, dice));
@@ -552,7 +552,7 @@ impl Program {
         let obeys = self.dice.percent(50);
         let locked = ask.lock_blocking(move |lease| {
             let (key, term) = (super::key_of(lease.key()).unwrap_or(usize::MAX), lease.term());
-            pen.begins(key, term, &tag, Sort::Blocking, lease.token());
+            pen.begins(key, term, &tag, WorkKind::Blocking, lease.token());
             let watch = Watch { pen, key, term };
             let step = time / 10;
             for _ in 0..10 {
@@ -599,14 +599,14 @@ pub(super) fn stand(instance: &Instance, key: usize) -> Option<Campaign> {
     let dice = instance.fleet().dice();
     let run = move |lease: Lease| {
         let dice = dice.clone().split(lease.term().get());
-        job(&worker, lease, &tag, Conduct::Obeys(u32::MAX), dice)
+        job(&worker, lease, &tag, JobBehaviour::Obeys(u32::MAX), dice)
     };
     ask.campaign().run(run).ok()
 }
 
 impl Instance {
     /// Runs a job under a key if it is to be had now, and says under which term.
-    pub async fn lock(&self, key: usize, conduct: Conduct) -> Option<Term> {
+    pub async fn lock(&self, key: usize, conduct: JobBehaviour) -> Option<Term> {
         let (ask, tag) = self.ask(key);
         let (instance, dice) = (self.clone(), self.fleet().dice());
         let locked = ask.lock(move |lease| job(&instance, lease, &tag, conduct, dice)).await.ok()?;
@@ -621,7 +621,7 @@ impl Instance {
     }
 
     /// Contends for a key with a job of that conduct, until the fleet [settles](super::Fleet::settle).
-    pub fn stands(&self, key: usize, conduct: Conduct) {
+    pub fn stands(&self, key: usize, conduct: JobBehaviour) {
         let (ask, tag) = self.ask(key);
         let (worker, dice) = (self.clone(), self.fleet().dice());
         let run = move |lease: Lease| {

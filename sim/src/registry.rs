@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Entry, Habits, Life, Reported, Sort, What, invariants::SLACK};
+use super::{Entry, EventKind, Habits, Life, Reported, WorkKind, invariants::SLACK};
 use tenure::{
     ElectConfig,
     clock::Moment,
@@ -86,7 +86,7 @@ pub struct Grant {
 #[derive(Clone, Debug)]
 pub struct Lease {
     /// Sort of work.
-    pub sort: Sort,
+    pub sort: WorkKind,
     /// Beginning, by its instance's clock.
     pub began: Moment,
     /// Moment at which its token fired, by its instance's clock.
@@ -236,28 +236,28 @@ impl Registry {
             self.instance(life, entry);
         }
         match entry.what {
-            What::Calm => self.calm = Some(entry.at),
-            What::Stirred => self.calm = None,
+            EventKind::Calm => self.calm = Some(entry.at),
+            EventKind::Stirred => self.calm = None,
             _ => {}
         }
     }
 
     fn store(&mut self, entry: &Entry) {
         match &entry.what {
-            What::Opened { session, ttl } => {
+            EventKind::Opened { session, ttl } => {
                 let opened = self.sessions.entry(*session).or_insert_with(Session::new);
                 (opened.ttl, opened.beaten) = (*ttl, entry.at);
             }
-            What::Beaten { session } => {
+            EventKind::Beaten { session } => {
                 self.sessions.entry(*session).or_insert_with(Session::new).beaten = entry.at;
             }
-            What::Died { session, .. } => {
+            EventKind::Died { session, .. } => {
                 self.sessions.entry(*session).or_insert_with(Session::new).died = Some(entry.at);
             }
-            What::SessionDeleted { session } => {
+            EventKind::SessionDeleted { session } => {
                 self.sessions.entry(*session).or_insert_with(Session::new).over = true;
             }
-            What::Granted { key, term, session, ticket, tag } => {
+            EventKind::Granted { key, term, session, ticket, tag } => {
                 self.count_grant(*key);
                 self.end_grant(*key);
                 let (session, ticket, tag) = (*session, *ticket, tag.clone());
@@ -265,13 +265,13 @@ impl Registry {
                 self.grants.insert((*key, *term), grant);
                 self.current.insert(*key, *term);
             }
-            What::Freed { key, .. } => self.end_grant(*key),
-            What::GivenBack { key, term } => {
+            EventKind::Freed { key, .. } => self.end_grant(*key),
+            EventKind::GivenBack { key, term } => {
                 if let Some(grant) = self.grants.get_mut(&(*key, *term)) {
                     grant.given_back = true;
                 }
             }
-            What::LockDeleted { key } | What::Forced { key } => {
+            EventKind::LockDeleted { key } | EventKind::Forced { key } => {
                 self.end_grant(*key);
                 for (_, grant) in self.grants.range_mut((*key, Term::new(0))..(*key + 1, Term::new(0))) {
                     grant.void = true;
@@ -302,10 +302,10 @@ impl Registry {
 
     fn instance(&mut self, life: Life, entry: &Entry) {
         match &entry.what {
-            What::Opens { session } => {
+            EventKind::Opens { session } => {
                 self.sessions.entry(*session).or_insert_with(Session::new).life = Some(life);
             }
-            What::Confirmed { session, sent } => {
+            EventKind::Confirmed { session, sent } => {
                 let Durations { ttl, margin, .. } = self.member(life).durations;
                 let session = self.sessions.entry(*session).or_insert_with(Session::new);
                 let end = *sent + ttl.saturating_sub(margin);
@@ -314,39 +314,39 @@ impl Registry {
                     session.end = Some(session.end.map_or(end, |before| before.max(end)));
                 }
             }
-            What::Noticed { key, term, .. } => {
+            EventKind::Noticed { key, term, .. } => {
                 self.noticed.entry((life, *key, *term)).or_insert(entry.local);
             }
-            What::Began { key, term, sort, .. } => {
+            EventKind::Began { key, term, sort, .. } => {
                 let lease = self.leases.entry((life, *key, *term));
                 lease
                     .or_insert(Lease { sort: *sort, began: entry.local, cancelled: None, running: 0 })
                     .running += 1;
             }
-            What::Ended { key, term } => {
+            EventKind::Ended { key, term } => {
                 if let Some(lease) = self.leases.get_mut(&(life, *key, *term)) {
                     lease.running = lease.running.saturating_sub(1);
                 }
             }
-            What::Cancelled { key, term } => {
+            EventKind::Cancelled { key, term } => {
                 if let Some(lease) = self.leases.get_mut(&(life, *key, *term)) {
                     lease.cancelled.get_or_insert(entry.local);
                 }
             }
-            What::Reported(Reported::Lost { .. }) => self.counts.losses += 1,
-            What::Reported(Reported::SessionLost { session, why }) => {
+            EventKind::Reported(Reported::Lost { .. }) => self.counts.losses += 1,
+            EventKind::Reported(Reported::SessionLost { session, why }) => {
                 let session = self.sessions.entry(*session).or_insert_with(Session::new);
                 (session.over, session.closed) = (true, *why == "closed");
             }
-            What::Froze => self.members[life.member].frozen = true,
-            What::Closes => {
+            EventKind::Froze => self.members[life.member].frozen = true,
+            EventKind::Closes => {
                 self.closing.insert(life);
             }
-            What::Thawed | What::Fed | What::Started => {
+            EventKind::Thawed | EventKind::Fed | EventKind::Started => {
                 let member = &mut self.members[life.member];
                 (member.frozen, member.undisturbed_since) = (false, entry.at);
             }
-            What::Crashed => {
+            EventKind::Crashed => {
                 for (_, lease) in self.leases.range_mut(all_of(life)) {
                     lease.running = 0;
                 }

@@ -5,8 +5,8 @@ use std::{future::Future, panic::resume_unwind, task::Poll, time::Duration};
 use tokio::{task::AbortHandle, time::sleep};
 
 use super::{
-    Dice, Ended, FIRST_SCHEDULE, Fleet, Instance, Plan, Sort, TickId, Trouble, Watched, What, Witness,
-    instance::Pen, programs::Work, schedule_name,
+    Dice, Ended, EventKind, FIRST_SCHEDULE, Fleet, Instance, Plan, TickId, Trouble, Watched, Witness,
+    WorkKind, instance::Pen, programs::Work, schedule_name,
 };
 use tenure::{
     Lease,
@@ -162,7 +162,7 @@ fn begin(instance: &Instance, schedule: usize) -> Option<Schedule> {
 
 /// Behaviour of the job of a tick.
 #[derive(Clone, Copy, Debug)]
-enum Conduct {
+enum JobBehaviour {
     /// Takes so long, or until it is told to stop.
     Obeys(Duration),
     /// Takes so long, whatever it is told.
@@ -173,7 +173,7 @@ enum Conduct {
     Panics(Duration),
 }
 
-impl Conduct {
+impl JobBehaviour {
     fn any(instance: &Instance, dice: &mut Dice, habits: Habits) -> Self {
         let all = instance.fleet().plan().has(Trouble::Jobs);
         let usual = dice.up_to(habits.every * 3 / 4);
@@ -224,13 +224,13 @@ fn job(
 ) -> impl Future<Output = Result<(), String>> + Send + use<> {
     let (id, attempt, term) = (tick_id(tick), tick.attempt(), lease.term());
     let pen = instance.pen().clone();
-    pen.record(What::TickBegan { tick: id, attempt, term, lateness: tick.lateness() });
+    pen.record(EventKind::TickBegan { tick: id, attempt, term, lateness: tick.lateness() });
     let key = FIRST_SCHEDULE + id.schedule;
     // Of all that goes on under the lease: one run may be told to stop before.
-    let waits = pen.begins(key, term, "", Sort::Job, lease.whole().token());
+    let waits = pen.begins(key, term, "", WorkKind::Job, lease.whole().token());
     let watch = TickWatch { pen, tick: id, attempt, key, term, how: "dropped", waits };
     let work = Work { instance: instance.clone(), key, term };
-    let conduct = Conduct::any(instance, &mut dice, habits);
+    let conduct = JobBehaviour::any(instance, &mut dice, habits);
     Watched::new(async move { conduct.run(&work, &lease, &mut dice).await }, watch)
 }
 
@@ -246,7 +246,7 @@ struct TickWatch {
 
 impl Witness for TickWatch {
     fn polls(&mut self) {
-        self.pen.record(What::Polled { key: self.key, term: self.term });
+        self.pen.record(EventKind::Polled { key: self.key, term: self.term });
         self.how = "panicked";
     }
 
@@ -265,8 +265,8 @@ impl Drop for TickWatch {
             waits.abort();
         }
         let Self { tick, attempt, key, term, how, .. } = *self;
-        self.pen.record(What::TickEnded { tick, attempt, how });
-        self.pen.record(What::Ended { key, term });
+        self.pen.record(EventKind::TickEnded { tick, attempt, how });
+        self.pen.record(EventKind::Ended { key, term });
     }
 }
 
@@ -318,7 +318,7 @@ pub(super) async fn let_go_on(fleet: &Fleet) {
         for _ in 0..TRIES {
             if let Ok(at) = schedules.run_now(&name, why()).await {
                 let tick = TickId { schedule, instant: at, entry: Entry::Order };
-                instance.record(What::Ordered { tick });
+                instance.record(EventKind::Ordered { tick });
                 break;
             }
             sleep(SECOND / 10).await;

@@ -6,8 +6,8 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Dice, FIRST_TASK, Instance, What,
-    programs::{Conduct, job},
+    Dice, EventKind, FIRST_TASK, Instance,
+    programs::{JobBehaviour, job},
 };
 use tenure::{
     Lease,
@@ -21,7 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) fn join(
     instance: &Instance,
     cap: u64,
-    conducts: Vec<Conduct>,
+    conducts: Vec<JobBehaviour>,
     unknown: Option<usize>,
     dice: &mut Dice,
 ) -> Option<Spread> {
@@ -37,8 +37,8 @@ pub(super) fn join(
     let most = u32::try_from(cap).unwrap_or(u32::MAX);
     let spread = instance.elect().spread(super::SPREAD).tasks(tasks).cap(most).tries(2).again_after(SECOND);
     let spread = spread.run(run).ok()?;
-    instance.record(What::Knows { tasks: known });
-    instance.record(What::Capped { cap: usize::try_from(cap).unwrap_or(usize::MAX) });
+    instance.record(EventKind::Knows { tasks: known });
+    instance.record(EventKind::Capped { cap: usize::try_from(cap).unwrap_or(usize::MAX) });
     Some(spread)
 }
 
@@ -46,7 +46,7 @@ pub(super) fn join(
 fn needy(
     instance: &Instance,
     lease: Lease,
-    conduct: Conduct,
+    conduct: JobBehaviour,
     mut dice: Dice,
 ) -> impl Future<Output = Result<(), String>> + Send + use<> {
     let (fleet, life) = (instance.fleet().clone(), instance.life());
@@ -80,7 +80,7 @@ fn needy(
 pub(super) async fn share(instance: Instance, until: CancellationToken) {
     let mut dice = instance.fleet().dice();
     let kept = loop {
-        let joined = join(&instance, u64::MAX, vec![Conduct::Obeys(u32::MAX)], None, &mut dice);
+        let joined = join(&instance, u64::MAX, vec![JobBehaviour::Obeys(u32::MAX)], None, &mut dice);
         if joined.is_some() || until.is_cancelled() {
             break joined;
         }

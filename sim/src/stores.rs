@@ -18,7 +18,7 @@ use std::{
 
 use futures::{FutureExt, stream::BoxStream};
 
-use super::{Dice, History, Life, Replicas, TickId, What, key_of, schedule_of};
+use super::{Dice, EventKind, History, Life, Replicas, TickId, key_of, schedule_of};
 use tenure::{
     clock::Clock,
     model::{
@@ -63,7 +63,7 @@ macro_rules! nothing_dedicated {
 
 // After the macros that it uses.
 mod wire;
-pub use wire::{Scribe, Wire};
+pub use wire::{Recording, Wire};
 
 /// Writes into the history what the store has applied.
 #[derive(Debug)]
@@ -101,13 +101,13 @@ impl Ledger {
         if before.is_none() {
             // A tombstone was never opened.
             if now.2 {
-                self.history.record(What::Opened { session, ttl: record.ttl });
+                self.history.record(EventKind::Opened { session, ttl: record.ttl });
             }
         } else if before.is_some_and(|(nonce, beat, _)| nonce != now.0 || beat != now.1) {
-            self.history.record(What::Beaten { session });
+            self.history.record(EventKind::Beaten { session });
         }
         if !now.2 && before.is_none_or(|(.., alive)| alive) {
-            self.history.record(What::Died { session, ground, by });
+            self.history.record(EventKind::Died { session, ground, by });
         }
     }
 
@@ -119,10 +119,10 @@ impl Ledger {
         let paused = record.pause.as_ref().filter(|pause| pause.is_on()).map(|pause| pause.since);
         let before = self.known().schedules.insert(schedule, (since, paused)).unwrap_or_default();
         if let Some(since) = since.filter(|_| before.0 != since) {
-            self.history.record(What::Scheduled { schedule, since });
+            self.history.record(EventKind::Scheduled { schedule, since });
         }
         if paused.is_some() && before.1 != paused {
-            self.history.record(What::Paused { schedule });
+            self.history.record(EventKind::Paused { schedule });
         }
     }
 
@@ -136,12 +136,12 @@ impl Ledger {
         let before = self.known().runs.insert(tick, (term, attempt, outcome));
         if before.is_none_or(|(before, number, _)| before != term || number != attempt) {
             let from = run.skipped.as_ref().map(|skipped| skipped.from);
-            self.history.record(What::Claimed { tick, attempt, term, session, from });
+            self.history.record(EventKind::Claimed { tick, attempt, term, session, from });
         }
         if let Some(outcome) = outcome
             && before != Some((term, attempt, Some(outcome)))
         {
-            self.history.record(What::Finished { tick, attempt, outcome });
+            self.history.record(EventKind::Finished { tick, attempt, outcome });
         }
     }
 
@@ -162,9 +162,9 @@ impl Ledger {
             self.history.record(match record.holding {
                 Some(held) => {
                     let tag = held.by.who.map_or_else(String::new, |who| who.as_str().to_owned());
-                    What::Granted { key, term, session: held.by.session, ticket: held.by.ticket, tag }
+                    EventKind::Granted { key, term, session: held.by.session, ticket: held.by.ticket, tag }
                 }
-                None => What::Freed { key, term },
+                None => EventKind::Freed { key, term },
             });
         }
     }
@@ -194,7 +194,7 @@ impl Ledger {
     pub(super) fn given_back(&self, releases: &[Release]) {
         for release in releases {
             if let Some(key) = key_of(&release.lock.key) {
-                self.history.record(What::GivenBack { key, term: release.term });
+                self.history.record(EventKind::GivenBack { key, term: release.term });
             }
         }
     }
@@ -203,7 +203,7 @@ impl Ledger {
     pub(super) fn left(&self, waits: &[(LockId, SessionId, Ticket)]) {
         for (lock, session, ticket) in waits {
             if let Some(key) = key_of(&lock.key) {
-                self.history.record(What::Leaves { key, session: *session, ticket: *ticket });
+                self.history.record(EventKind::Leaves { key, session: *session, ticket: *ticket });
             }
         }
     }
@@ -211,18 +211,18 @@ impl Ledger {
     /// Forgets a lock that was deleted by hand.
     pub(super) fn forget_lock(&self, lock: &LockId, key: usize) {
         self.known().locks.remove(lock);
-        self.history.record(What::LockDeleted { key });
+        self.history.record(EventKind::LockDeleted { key });
     }
 
     /// Records that an operator took a lock away by force. Its holder may work on for a while.
     pub(super) fn forced(&self, key: usize) {
-        self.history.record(What::Forced { key });
+        self.history.record(EventKind::Forced { key });
     }
 
     /// Forgets a session that was deleted by hand.
     pub(super) fn forget_session(&self, session: SessionId) {
         self.known().sessions.remove(&session);
-        self.history.record(What::SessionDeleted { session });
+        self.history.record(EventKind::SessionDeleted { session });
     }
 }
 
@@ -276,7 +276,7 @@ impl Store for Ledger {
             self.store.wait(waits, limit).await?;
             for (key, session, ticket) in places {
                 if let Some(key) = key {
-                    self.history.record(What::Stands { key, session, ticket });
+                    self.history.record(EventKind::Stands { key, session, ticket });
                 }
             }
             Ok(())
@@ -336,7 +336,7 @@ impl Store for Ledger {
             let number = schedule_of(schedule.name.as_str());
             let page = self.store.purge_runs(schedule, older_than, keep, limit).await?;
             if let (Some(schedule), Some(mark), false) = (number, page.mark, page.page.items.is_empty()) {
-                self.history.record(What::Purged { schedule, mark });
+                self.history.record(EventKind::Purged { schedule, mark });
             }
             Ok(page)
         }
@@ -358,7 +358,7 @@ impl Store for Ledger {
 /// Weather of one instance's calls: what a script says, else chance, until it is calm; and always a short way
 /// there and back.
 #[derive(Debug)]
-pub struct Weather {
+pub struct FaultRates {
     script: Faulty,
     chance: Faulty,
     calm: AtomicBool,
@@ -375,7 +375,7 @@ pub(super) struct Tally {
     pub(super) faults: AtomicU64,
 }
 
-impl Weather {
+impl FaultRates {
     pub(super) fn new(mut dice: Dice, rates: Rates, longest_way: Duration, tally: Arc<Tally>) -> Self {
         Self {
             script: Faulty::default(),
@@ -400,7 +400,7 @@ impl Weather {
     }
 }
 
-impl Intercept for Weather {
+impl Intercept for FaultRates {
     fn decide(&self, call: &Call) -> Course {
         let by_chance = self.chance.decide(call);
         let scripted = self.script.decide(call);

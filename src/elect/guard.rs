@@ -2,7 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
-use super::{Error, JobEnd, Lease, hold::Hold, job, keys};
+use super::{Error, JobEnd, Lease, hold::Hold, job};
 use crate::{
     logic::session::LONGEST_ATTEMPT,
     model::{Key, Loss, StoreTime, Term},
@@ -84,7 +84,7 @@ impl Guard {
     pub async fn lost(&self) -> Loss {
         let lease = self.lease();
         lease.cancelled().await;
-        lease.loss().unwrap_or(keys::GIVEN_UP)
+        lease.loss().unwrap_or(Loss::Resigned)
     }
 
     /// Runs a future for as long as the lock is held: cancelled by its lease's token, dropped when its time

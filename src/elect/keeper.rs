@@ -54,7 +54,7 @@ pub(crate) struct Keeper {
     /// Tasks that close ended sessions in the store.
     closers: JoinSet<()>,
     /// True if it was logged that the store could not give a presence.
-    told_no_presence: bool,
+    warned_no_presence: bool,
 }
 
 /// Next step after a session has ended.
@@ -66,7 +66,7 @@ enum NextSession {
 impl Keeper {
     pub(crate) fn new(engine: Arc<Engine>, commands: mpsc::UnboundedReceiver<Command>) -> Self {
         let store = engine.store().clone();
-        Self { engine, store, commands, closers: JoinSet::new(), told_no_presence: false }
+        Self { engine, store, commands, closers: JoinSet::new(), warned_no_presence: false }
     }
 
     /// Keeps one session after the other, until the engine closes.
@@ -161,7 +161,7 @@ impl Keeper {
             Ok(presence) => return Ok(presence),
             Err(error) => chain(&error),
         };
-        if !mem::replace(&mut self.told_no_presence, true) {
+        if !mem::replace(&mut self.warned_no_presence, true) {
             let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
             words::warn!(
                 %session, %holder, %namespace, error,
@@ -179,7 +179,7 @@ impl Keeper {
             Err(reply) => return NextSession::Closed(reply),
         };
         let first_ticket = engine.entropy.first_ticket();
-        let mut life = OneSession {
+        let mut life = SessionTask {
             machine: SessionMachine::new(engine.times, engine.flaws, engine.clock.now()),
             session: Arc::new(Session::new(id, engine.times, engine.flaws, first_ticket, presence)),
             attempts: FuturesUnordered::new(),
@@ -237,7 +237,7 @@ impl Keeper {
 }
 
 /// State of one session that the keeper keeps.
-struct OneSession {
+struct SessionTask {
     engine: Arc<Engine>,
     store: Arc<dyn Store>,
     machine: SessionMachine,
@@ -254,7 +254,7 @@ struct OneSession {
     brought: BTreeMap<Nonce, u64>,
 }
 
-impl OneSession {
+impl SessionTask {
     fn step(&mut self, event: SessionEvent) {
         let engine = self.engine.clone();
         let (now, nonce, roll) = (engine.clock.now(), engine.entropy.nonce(), engine.entropy.roll());
@@ -446,7 +446,7 @@ async fn close_when_empty(
 ) {
     // It is over. Until it is closed, nobody needs to prove it; after that, or once this gives up, everybody may.
     // What still runs has its own.
-    let kept = LetGo(session);
+    let kept = ReleasePresence(session);
     let session = &kept.0;
     if !engine.flaws.has(Flaw::CloseUnderJob) {
         session.emptied().await;
@@ -473,9 +473,9 @@ async fn close_when_empty(
 }
 
 /// Lets the presence of a session go that is over.
-struct LetGo(Arc<Session>);
+struct ReleasePresence(Arc<Session>);
 
-impl Drop for LetGo {
+impl Drop for ReleasePresence {
     fn drop(&mut self) {
         self.0.let_go();
     }

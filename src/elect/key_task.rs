@@ -18,7 +18,7 @@ use crate::{
     StoreError,
     logic::{
         key::{
-            Context, FIRST_IN_LINE, Handback, KeyMachine, NextOp, Op, OpReply, Out, TicketOutcome,
+            Context, FIRST_IN_LINE, Handback, KeyMachine, NextOp, Op, OpReply, Output, TicketOutcome,
             WATCHED_AHEAD,
         },
         watch::Liveness,
@@ -114,20 +114,20 @@ pub(super) fn apply<T>(
     let mut after = AfterStep::default();
     for out in state.machine.take_out() {
         match out {
-            Out::Verdict(ticket, outcome) => state.conclude(engine, cell, ticket, outcome, &mut after),
-            Out::TookOver(session) => engine.lock_taken_over(&cell.lock, session),
-            Out::Refused(refusal) => engine.met_unreadable(&cell.lock, &refusal),
-            Out::Watch(session, named) => {
+            Output::Verdict(ticket, outcome) => state.conclude(engine, cell, ticket, outcome, &mut after),
+            Output::TookOver(session) => engine.lock_taken_over(&cell.lock, session),
+            Output::Refused(refusal) => engine.met_unreadable(&cell.lock, &refusal),
+            Output::Watch(session, named) => {
                 if engine.watcher.watch(engine, session, named) == Some(Liveness::Dead) {
                     state.machine.died(engine.clock.now(), session);
                 }
             }
-            Out::Lost(ticket, loss) => {
+            Output::Lost(ticket, loss) => {
                 if let Some(lease) = state.lease.as_ref().filter(|lease| lease.ticket == ticket) {
                     lease.cut(&loss);
                 }
             }
-            Out::Returned(ticket) => {
+            Output::Returned(ticket) => {
                 let (of_it, rest): (Vec<_>, Vec<_>) =
                     std::mem::take(&mut state.awaiting).into_iter().partition(|(of, _)| *of == ticket);
                 state.awaiting = rest;

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     clock::Moment,
     logic::key::{Context, Handback, KeyMachine, NextOp, TicketOutcome, WaitMode},
-    model::{LockId, Loss, SessionId, Ticket, Value, Who, Why},
+    model::{LockId, SessionId, Ticket, Value, Who, Why},
     sync::locked,
 };
 
@@ -312,6 +312,3 @@ impl Keys {
         next
     }
 }
-
-/// Loss of a lease that its owner cancelled.
-pub(crate) const GIVEN_UP: Loss = Loss::Resigned;

@@ -356,7 +356,7 @@ impl Elect {
         let lock = self.lock_id(key)?;
         let Some(lease) = self.engine().keys.lease(&lock) else { return Ok(Unlocked::NotHeld) };
         let returned = self.engine().keys.when_returned(&lock, lease.ticket);
-        lease.cancel(&keys::GIVEN_UP);
+        lease.cancel(&Loss::Resigned);
         let Some(returned) = returned else { return Ok(Unlocked::Released) };
         let patience = self.engine().times.stop_grace + LONGEST_ATTEMPT * 2;
         match tokio::time::timeout(patience, returned).await {
@@ -369,7 +369,7 @@ impl Elect {
     /// released in time. Campaigns contend again after a rest. One of the [ways to give a key
     /// up](crate::elect#ways-to-give-a-key-up).
     pub async fn release_all(&self) -> Vec<LockId> {
-        let late = self.give_up_all(&keys::GIVEN_UP).await;
+        let late = self.give_up_all(&Loss::Resigned).await;
         late.overran.into_iter().chain(late.unconfirmed).collect()
     }
 

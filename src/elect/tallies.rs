@@ -123,7 +123,7 @@ impl NoRoom {
 
 /// Events of tasks since the last line.
 #[derive(Debug, Default)]
-pub(crate) struct Tallies {
+pub(crate) struct EventDigest {
     registry: Mutex<TallyRegistry>,
 }
 
@@ -135,7 +135,7 @@ struct TallyRegistry {
     rooms: BTreeMap<SpreadName, NoRoom>,
 }
 
-impl Tallies {
+impl EventDigest {
     fn registry(&self) -> MutexGuard<'_, TallyRegistry> {
         locked(&self.registry)
     }
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_thousand_tasks_are_one_line_with_three_names() {
-        let tallies = Tallies::default();
+        let tallies = EventDigest::default();
         for number in 0..1000 {
             assert!(tallies.note(&task(number), Note::Acquired, None));
         }
@@ -267,12 +267,12 @@ mod tests {
     #[test]
     fn a_lock_that_is_no_task_is_logged_by_itself() {
         let lock = LockId { kind: Kind::Lock, ..task(1) };
-        assert!(!Tallies::default().note(&lock, Note::Acquired, None));
+        assert!(!EventDigest::default().note(&lock, Note::Acquired, None));
     }
 
     #[test]
     fn want_of_room_is_logged_when_it_has_lasted_and_when_it_is_over() {
-        let tallies = Tallies::default();
+        let tallies = EventDigest::default();
         let say = |since: Option<u64>, count: usize, now: u64| {
             let keys: Vec<_> = (0..count).map(key).collect();
             tallies.no_room(&spread(), since.map(at), keys.iter());

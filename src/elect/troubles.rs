@@ -53,7 +53,7 @@ impl fmt::Display for Trouble {
 
 /// History of one kind of work since it last worked.
 #[derive(Clone, Debug)]
-struct TroubleCourse {
+struct FailureRun {
     since: Moment,
     last: Moment,
     failures: u64,
@@ -67,14 +67,14 @@ struct TroubleCourse {
 /// When one kind of work may be logged again. Kept when the trouble is over, so that one that comes and goes
 /// does not fill the log.
 #[derive(Clone, Copy, Debug)]
-struct Speech {
+struct LogSchedule {
     next: Moment,
     rest: Duration,
     /// True if it was logged that an operator has to change something.
     lasting: bool,
 }
 
-impl TroubleCourse {
+impl FailureRun {
     /// Returns whether it is worth logging, whenever that was done last. Trouble that may pass is, when it
     /// was retried in vain for so long; not when it was not retried.
     fn is_lasting(&self, work: Work) -> bool {
@@ -82,20 +82,20 @@ impl TroubleCourse {
     }
 
     /// Returns the next entry of the log's schedule if it is to be logged now.
-    fn next(&self, work: Work, spoken: Option<Speech>, now: Moment) -> Option<Speech> {
+    fn next(&self, work: Work, spoken: Option<LogSchedule>, now: Moment) -> Option<LogSchedule> {
         if work == Work::Requested || !self.is_lasting(work) {
             return None;
         }
         let lasting = self.lasting;
-        let is_news = |speech: &Speech| lasting && !speech.lasting;
+        let is_news = |speech: &LogSchedule| lasting && !speech.lasting;
         match spoken {
             Some(speech) if now < speech.next && !is_news(&speech) => None,
             // One that was over for so long begins anew.
             Some(speech) if now.since(speech.next) < LONGEST_REST => {
                 let rest = (speech.rest * 2).min(LONGEST_REST);
-                Some(Speech { next: now + rest, rest, lasting })
+                Some(LogSchedule { next: now + rest, rest, lasting })
             }
-            _ => Some(Speech { next: now + FIRST_REST, rest: FIRST_REST, lasting }),
+            _ => Some(LogSchedule { next: now + FIRST_REST, rest: FIRST_REST, lasting }),
         }
     }
 }
@@ -108,8 +108,8 @@ pub(crate) struct Troubles {
 
 #[derive(Debug, Default)]
 struct TroubleRegistry {
-    courses: BTreeMap<Work, TroubleCourse>,
-    spoken: BTreeMap<Work, Speech>,
+    courses: BTreeMap<Work, FailureRun>,
+    spoken: BTreeMap<Work, LogSchedule>,
 }
 
 impl Troubles {
@@ -172,7 +172,7 @@ impl Engine {
         let now = self.clock.now();
         let mut registry = self.troubles.registry();
         let TroubleRegistry { courses, spoken } = &mut *registry;
-        let course = courses.entry(work).or_insert_with(|| TroubleCourse {
+        let course = courses.entry(work).or_insert_with(|| FailureRun {
             since: begun,
             last: now,
             failures: 0,
@@ -253,7 +253,7 @@ impl Engine {
     /// Ends the troubles of work that has worked for some time, and of work that is not tried any more.
     pub(crate) fn forget_old_troubles(&self) {
         let now = self.clock.now();
-        let mended = |course: &TroubleCourse| course.mended.is_some_and(|mended| now.since(mended) >= MENDED);
+        let mended = |course: &FailureRun| course.mended.is_some_and(|mended| now.since(mended) >= MENDED);
         let mended: Vec<Work> = {
             let registry = self.troubles.registry();
             let mended = registry.courses.iter().filter(|(_, course)| mended(course));
@@ -262,7 +262,7 @@ impl Engine {
         for work in mended {
             self.record_success(work);
         }
-        let quiet = |course: &TroubleCourse| self.poll() * 3 + if course.lasting { QUIET } else { QUIET / 2 };
+        let quiet = |course: &FailureRun| self.poll() * 3 + if course.lasting { QUIET } else { QUIET / 2 };
         let mut registry = self.troubles.registry();
         let old: Vec<Work> = registry
             .courses
@@ -316,7 +316,7 @@ mod tests {
 
     fn logged(work: Work, failures: impl IntoIterator<Item = (u64, bool)>) -> Vec<u64> {
         let mut spoken = None;
-        let mut course = TroubleCourse {
+        let mut course = FailureRun {
             since: at(0),
             last: at(0),
             failures: 1,

@@ -108,7 +108,7 @@ fn hear(engine: &Arc<Engine>, news: News) {
         }
         News::Member(session) => {
             engine.spreads.session(session);
-            engine.watcher.told(engine, session);
+            engine.watcher.on_hint(engine, session);
         }
         News::Asked(session) => {
             // The next heartbeat brings the request, and is sent now.

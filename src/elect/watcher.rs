@@ -107,7 +107,7 @@ impl Watcher {
     }
 
     /// Looks at a session that is said to have changed, if this instance waits for it.
-    pub(crate) fn told(&self, engine: &Arc<Engine>, session: SessionId) {
+    pub(crate) fn on_hint(&self, engine: &Arc<Engine>, session: SessionId) {
         let now = engine.clock.now();
         let is_watched = match self.registry().get_mut(&session) {
             Some(watched) if watched.observation.liveness() != Some(Liveness::Dead) => {

@@ -27,16 +27,16 @@ use crate::{
     logic::{flaw::Flaws, watch::Liveness},
     model::{Candidate, LockRecord, SessionId, Ticket, Waiter},
 };
-use rest::Rest;
+use rest::Throttle;
 use state::{
-    Contender, HeldLock, HeldState, InFlight, LastOps, LastRelease, LastSeen, Leaving, NextStep, QueuePlace,
-    Recheck, Return,
+    Contender, ForcedReads, HeldLock, HeldState, InFlight, LastOps, LastRelease, LastSeen, Leaving, NextStep,
+    QueuePlace, Return,
 };
 use types::Patience;
 
 pub(crate) use choose::LINE_READ;
 pub(crate) use line::{FIRST_IN_LINE, WATCHED_AHEAD, WHOLE_LINE};
-pub(crate) use types::{Context, Expect, Handback, NextOp, Op, OpReply, Out, TicketOutcome, WaitMode};
+pub(crate) use types::{Context, Expect, Handback, NextOp, Op, OpReply, Output, TicketOutcome, WaitMode};
 
 /// Delay before the read that follows a hint which says too little.
 const VERIFY_AFTER: Duration = Duration::from_millis(50);
@@ -58,7 +58,7 @@ pub(crate) struct KeyMachine {
     in_flight: Option<InFlight>,
     /// A take was given up before it was answered.
     undecided: bool,
-    recheck: Recheck,
+    recheck: ForcedReads,
     /// True if other instances may be in the store's line.
     queue: bool,
     /// First waiters of that line, as read while the lock was held.
@@ -70,17 +70,17 @@ pub(crate) struct KeyMachine {
     backoff: Backoff,
     last: LastOps,
     /// Work on the line rests by itself: nothing else waits for it.
-    registration: Rest,
+    registration: Throttle,
     leaving: Leaving,
-    reading: Rest,
+    reading: Throttle,
     changed: Moment,
-    out: Vec<Out>,
+    out: Vec<Output>,
 }
 
 impl KeyMachine {
     pub(crate) fn new(poll: Duration, hints: bool, flaws: Flaws, now: Moment) -> Self {
         let longest = poll.max(FIRST_REST);
-        let rest = Rest::new(FIRST_REST, longest, now);
+        let rest = Throttle::new(FIRST_REST, longest, now);
         Self {
             flaws,
             poll,
@@ -90,7 +90,7 @@ impl KeyMachine {
             line: VecDeque::new(),
             in_flight: None,
             undecided: false,
-            recheck: Recheck::default(),
+            recheck: ForcedReads::default(),
             queue: false,
             next_in_line: None,
             last_release: None,
@@ -125,7 +125,7 @@ impl KeyMachine {
     }
 
     /// Takes what has been put out since the last call.
-    pub(crate) fn take_out(&mut self) -> Vec<Out> {
+    pub(crate) fn take_out(&mut self) -> Vec<Output> {
         mem::take(&mut self.out)
     }
 
@@ -159,7 +159,7 @@ impl KeyMachine {
         );
         if patience == Patience::Once {
             if self.held.is_some() {
-                self.out.push(Out::Verdict(ticket, TicketOutcome::Here));
+                self.out.push(Output::Verdict(ticket, TicketOutcome::Here));
                 return;
             }
             // Others of this instance wait: they are before it, and it does not wait.
@@ -171,7 +171,7 @@ impl KeyMachine {
                     }
                     None => TicketOutcome::Here,
                 };
-                self.out.push(Out::Verdict(ticket, verdict));
+                self.out.push(Output::Verdict(ticket, verdict));
                 return;
             }
         }
@@ -224,12 +224,12 @@ impl KeyMachine {
             if contender.place != QueuePlace::Nowhere {
                 self.leave_line(session, contender.by.ticket);
             }
-            self.out.push(Out::Verdict(contender.by.ticket, TicketOutcome::SessionOver));
+            self.out.push(Output::Verdict(contender.by.ticket, TicketOutcome::SessionOver));
         }
         let (gone, kept): (VecDeque<_>, _) =
             mem::take(&mut self.returns).into_iter().partition(|r| r.session == session);
         self.returns = kept;
-        self.out.extend(gone.into_iter().map(|gone| Out::Returned(gone.ticket)));
+        self.out.extend(gone.into_iter().map(|gone| Output::Returned(gone.ticket)));
         self.undecided = false;
     }
 

@@ -28,7 +28,7 @@ use crate::{
 
 use failures::Judged;
 pub(crate) use failures::takes;
-pub(crate) use orders::{Bounds, Me, Mine, Resolved, SpreadAction};
+pub(crate) use orders::{Bounds, OwnMember, OwnTask, Resolved, SpreadAction};
 
 /// A task that came less than this ago is not moved on.
 const FRESH: Duration = Duration::from_secs(2);

@@ -355,9 +355,9 @@ impl Schedules {
     ///
     /// # Cancel safety
     /// May be dropped and called again.
-    pub async fn until(&self, is_so: impl FnMut(&SpreadStatus) -> bool) -> SpreadStatus {
+    pub async fn until(&self, predicate: impl FnMut(&SpreadStatus) -> bool) -> SpreadStatus {
         match ScheduleRunner::known(self.elect.engine()) {
-            Some(runner) => runner.joined().await.until(is_so).await,
+            Some(runner) => runner.joined().await.until(predicate).await,
             None => std::future::pending().await,
         }
     }

@@ -14,7 +14,7 @@ use crate::{
     logic::{
         digest,
         plan::{PLAN_VERSION, PlanMember, PlannedTask, plan},
-        view::{Bounds, Me, Mine, Resolved, SpreadAction, SpreadView, TaskPlace},
+        view::{Bounds, OwnMember, OwnTask, Resolved, SpreadAction, SpreadView, TaskPlace},
     },
     model::{
         About, Death, Holder, Key, Namespace, Nonce, SessionId, SessionRecord, Share, SpreadName, StoreTime,
@@ -65,7 +65,7 @@ pub struct LargeFleet {
     share: Share,
     keys: usize,
     /// Tasks of each of the living, and their state.
-    members: BTreeMap<SessionId, BTreeMap<Key, Mine>>,
+    members: BTreeMap<SessionId, BTreeMap<Key, OwnTask>>,
     /// The names of those that were closed for a restart.
     names: BTreeMap<SessionId, Holder>,
     dice: Dice,
@@ -183,7 +183,7 @@ impl LargeFleet {
     fn grant(&mut self, key: &Key, to: SessionId) {
         self.term += 1;
         self.view.granted(key, to, Term::new(self.term), self.now);
-        self.members.entry(to).or_default().insert(key.clone(), Mine::Has);
+        self.members.entry(to).or_default().insert(key.clone(), OwnTask::Has);
     }
 
     // ----- what comes of it
@@ -243,7 +243,7 @@ impl LargeFleet {
 
     fn resolve_for(&self, session: SessionId) -> Resolved {
         let started = StoreTime::from_millis(0);
-        let me = Me { session, holder: self.holder_of(session), started, share: self.share.clone() };
+        let me = OwnMember { session, holder: self.holder_of(session), started, share: self.share.clone() };
         self.view.resolve(&me, &self.members[&session], BOUNDS, self.now)
     }
 
@@ -296,7 +296,7 @@ impl LargeFleet {
             let mine = self.members.entry(id).or_default();
             match order {
                 SpreadAction::Wait { key } => {
-                    mine.insert(key.clone(), Mine::Waits);
+                    mine.insert(key.clone(), OwnTask::Waits);
                 }
                 SpreadAction::Withdraw { key } => {
                     mine.remove(key);
@@ -313,7 +313,7 @@ impl LargeFleet {
                 SpreadAction::Give { key, to, .. } => {
                     self.members.entry(id).or_default().remove(key);
                     let waits = |to: &SessionId| {
-                        self.members.get(to).is_some_and(|mine| mine.get(key) == Some(&Mine::Waits))
+                        self.members.get(to).is_some_and(|mine| mine.get(key) == Some(&OwnTask::Waits))
                     };
                     match to.filter(waits) {
                         Some(to) => {

@@ -6,7 +6,7 @@ use super::{
     actor::SpreadActor,
     reading::{self, Listed, Reading},
     shared::{ActorState, TaskWork},
-    young,
+    startup,
 };
 use crate::{
     clock::Moment,
@@ -203,7 +203,7 @@ impl SpreadActor {
         }
         let Absorption { now, mut changed, .. } = pass;
         changed |= renewed;
-        if young::admit(&engine, &mut state, now) {
+        if startup::admit(&engine, &mut state, now) {
             changed = true;
             self.renew_share(&mut state);
         }

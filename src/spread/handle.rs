@@ -61,12 +61,12 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
     ///
     /// # Cancel safety
     /// May be dropped and called again.
-    pub async fn until(&self, mut is_so: impl FnMut(&SpreadStatus) -> bool) -> SpreadStatus {
+    pub async fn until(&self, mut predicate: impl FnMut(&SpreadStatus) -> bool) -> SpreadStatus {
         let mut changes = self.shared.changed.subscribe();
         loop {
             changes.borrow_and_update();
             let status = self.status();
-            if is_so(&status) || self.shared.over.is_cancelled() {
+            if predicate(&status) || self.shared.over.is_cancelled() {
                 return status;
             }
             tokio::select! {

@@ -46,10 +46,10 @@ mod reading;
 mod records;
 mod shared;
 mod source;
+mod startup;
 mod state;
 mod view;
 mod worker;
-mod young;
 
 use std::{
     collections::BTreeMap,
@@ -66,11 +66,11 @@ pub use explain::Explanation;
 pub use handle::Spread;
 pub(crate) use move_permit::{BusyGuard, MovePermit};
 pub use source::{Change, Task};
+pub use startup::HeldBack;
 pub use state::TaskState;
 pub use view::{Member, SpreadStatus};
 pub use worker::Phase;
 pub(crate) use worker::Start;
-pub use young::HeldBack;
 
 use crate::{
     elect::{Elect, Error, Lease, Wants, call_blocking},
@@ -217,8 +217,8 @@ impl<M: Clone + Send + Sync + 'static> SpreadBuilder<M> {
 
     /// Names the errors, by their texts, after which a task is given up at once, whatever [`tries`](Self::tries) says:
     /// those that will be the same here each time. Default: none.
-    pub const fn give_up_on(mut self, is_so: fn(&str) -> bool) -> Self {
-        self.rules.gives_up_on = is_so;
+    pub const fn give_up_on(mut self, predicate: fn(&str) -> bool) -> Self {
+        self.rules.gives_up_on = predicate;
         self
     }
 

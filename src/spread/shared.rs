@@ -9,15 +9,15 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    startup::StartupHold,
     worker::{Phase, WorkerHandle},
-    young::Youth,
 };
 use crate::{
     clock::Moment,
     elect::{Engine, Session},
     logic::{
         failing::Longest,
-        view::{Me, Mine, PeerSeen, Resolved, SpreadView},
+        view::{OwnMember, OwnTask, PeerSeen, Resolved, SpreadView},
     },
     model::{Key, SCHEDULES, SessionId, Share, SpreadName},
     store::SessionSeen,
@@ -52,7 +52,7 @@ impl Shared {
                 resolved: Resolved::default(),
                 waiting: BTreeMap::new(),
                 complete: false,
-                youth: Youth::default(),
+                youth: StartupHold::default(),
                 left_behind: BTreeMap::new(),
             }),
             spread,
@@ -111,7 +111,7 @@ pub(super) struct ActorState {
     pub(super) waiting: BTreeMap<Key, Moment>,
     /// Everything was read at least once.
     pub(super) complete: bool,
-    pub(super) youth: Youth,
+    pub(super) youth: StartupHold,
     /// Tasks of the dead: each with the session, and the longest row of deaths of a task that this one left behind.
     pub(super) left_behind: BTreeMap<Key, (SessionId, Longest)>,
 }
@@ -176,8 +176,8 @@ impl ActorState {
     }
 
     /// Describes this instance for the plan, under that session.
-    pub(super) fn me(&self, engine: &Engine, session: &Session) -> Me {
-        Me {
+    pub(super) fn me(&self, engine: &Engine, session: &Session) -> OwnMember {
+        OwnMember {
             session: session.id,
             holder: engine.config.holder().clone(),
             started: session.started(),
@@ -186,15 +186,15 @@ impl ActorState {
     }
 
     /// Describes this instance's tasks for the plan.
-    pub(super) fn mine(&self, now: Moment) -> BTreeMap<Key, Mine> {
+    pub(super) fn mine(&self, now: Moment) -> BTreeMap<Key, OwnTask> {
         let seen = |key: &Key, work: &TaskWork| match work {
-            TaskWork::Asks { .. } => Mine::Asks,
-            TaskWork::Waits(_) => Mine::Waits,
+            TaskWork::Asks { .. } => OwnTask::Asks,
+            TaskWork::Waits(_) => OwnTask::Waits,
             TaskWork::Has(worker) => match worker.phase() {
-                Phase::Moving => Mine::Gives,
-                _ if worker.is_leaving() => Mine::Gives,
-                _ if self.stays.get(key).is_some_and(|until| now < *until) => Mine::Keeps,
-                _ => Mine::Has,
+                Phase::Moving => OwnTask::Gives,
+                _ if worker.is_leaving() => OwnTask::Gives,
+                _ if self.stays.get(key).is_some_and(|until| now < *until) => OwnTask::Keeps,
+                _ => OwnTask::Has,
             },
         };
         self.mine.iter().map(|(key, work)| (key.clone(), seen(key, work))).collect()

@@ -82,8 +82,8 @@ impl SpreadStatus {
 
     /// Returns the tasks that rest after too many failures.
     pub fn resting(&self) -> impl Iterator<Item = &Key> {
-        let is_so = |state: &TaskState| matches!(state, TaskState::Resting { .. });
-        self.tasks.iter().filter(move |(_, state)| is_so(state)).map(|(key, _)| key)
+        let predicate = |state: &TaskState| matches!(state, TaskState::Resting { .. });
+        self.tasks.iter().filter(move |(_, state)| predicate(state)).map(|(key, _)| key)
     }
 
     /// Returns the number of tasks that an instance has.

@@ -22,7 +22,7 @@ use crate::{
     Shared,
     access::{Visitor, random, same},
     address::Base,
-    answer::{self, Around, Problem},
+    answer::{self, Problem, RenderContext},
     page,
 };
 
@@ -104,16 +104,16 @@ pub(crate) struct Fields {
 }
 
 /// A button that asks for a reason first; nothing where nothing may be done.
-pub(crate) fn form(around: &Around, verb: Verb, fields: &[(&str, &str)]) -> Markup {
+pub(crate) fn form(context: &RenderContext, verb: Verb, fields: &[(&str, &str)]) -> Markup {
     let (word, does) = verb.words();
     html! {
-        @if let Some(csrf) = &around.may_act {
+        @if let Some(csrf) = &context.may_act {
             details.act id=(format!("act-{}", verb.path().trim_start_matches("/act/"))) {
                 summary { (word) }
-                form method="post" action=(around.base.link(verb.path(), &[])) {
+                form method="post" action=(context.base.link(verb.path(), &[])) {
                     p { (does) }
                     input type="hidden" name="csrf" value=(csrf);
-                    input type="hidden" name="back" value=(around.here);
+                    input type="hidden" name="back" value=(context.here);
                     @for (name, value) in fields { input type="hidden" name=(name) value=(value); }
                     p {
                         label { "Why " input name="why" maxlength="500" required autocomplete="off"; } " "

@@ -55,7 +55,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .merge(guarded)
         .layer(axum::extract::DefaultBodyLimit::max(LONGEST_BODY))
         .layer(middleware::from_fn(headers::strict))
-        .layer(middleware::from_fn(around))
+        .layer(middleware::from_fn(context))
         .with_state(shared)
 }
 
@@ -108,7 +108,7 @@ fn encoded(text: &str) -> String {
 }
 
 /// Notes where the page is, for its links.
-async fn around(OriginalUri(original): OriginalUri, mut request: Request, next: Next) -> Response {
+async fn context(OriginalUri(original): OriginalUri, mut request: Request, next: Next) -> Response {
     let base = Base::of(&original, request.uri());
     request.extensions_mut().insert(base);
     next.run(request).await

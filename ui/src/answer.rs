@@ -52,7 +52,7 @@ impl Part {
 }
 
 /// Surroundings of a screen: data needed to draw it, besides its content.
-pub(crate) struct Around {
+pub(crate) struct RenderContext {
     pub(crate) base: Base,
     pub(crate) picture: Arc<Picture>,
     /// The token of forms, if something may be done.
@@ -77,7 +77,7 @@ pub(crate) trait Screen: Serialize + Send + Sync + Sized + 'static {
 
     fn title(&self) -> String;
 
-    fn parts(&self, around: &Around) -> Vec<Part>;
+    fn parts(&self, context: &RenderContext) -> Vec<Part>;
 }
 
 pub(crate) async fn show<S: Screen>(
@@ -105,21 +105,21 @@ pub(crate) async fn show<S: Screen>(
         Err(problem) => problem.answer(form, &base),
         Ok((screen, _)) if form == Form::Json => Json(&*screen).into_response(),
         Ok((screen, picture)) => {
-            let around = around::<S>(&shared, base, picture, &query);
-            page::page(&shared, &*screen, &around).into_response()
+            let context = context::<S>(&shared, base, picture, &query);
+            page::page(&shared, &*screen, &context).into_response()
         }
     }
 }
 
-pub(crate) fn around<S: Screen>(
+pub(crate) fn context<S: Screen>(
     shared: &Shared,
     base: Base,
     picture: Arc<Picture>,
     query: &S::Query,
-) -> Around {
+) -> RenderContext {
     let here = here::<S>(&base, query);
     let may_act = shared.ui.actions.is_some().then(|| shared.csrf.token().to_owned());
-    Around { base, picture, may_act, here }
+    RenderContext { base, picture, may_act, here }
 }
 
 /// The address of a screen.

@@ -23,7 +23,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::{
     Shared,
     address::Base,
-    answer::{Form, Problem, Screen, around},
+    answer::{Form, Problem, Screen, context},
 };
 
 /// Interval of keep-alive events: a proxy does not take a follower for one that has left.
@@ -79,9 +79,9 @@ impl<S: Screen> Watched<S> {
         match S::load(&self.shared, &self.query, &picture).await {
             Err(problem) => vec![trouble(&problem)],
             Ok(screen) => {
-                let around = around::<S>(&self.shared, self.base.clone(), picture, &self.query);
+                let context = context::<S>(&self.shared, self.base.clone(), picture, &self.query);
                 let mut events = Vec::new();
-                for part in screen.parts(&around) {
+                for part in screen.parts(&context) {
                     let html = part.html.into_string();
                     let mut hasher = DefaultHasher::new();
                     html.hash(&mut hasher);
@@ -89,7 +89,7 @@ impl<S: Screen> Watched<S> {
                         events.push(event("part", &json!({ "id": part.id, "html": html })));
                     }
                 }
-                events.push(now(&around.picture));
+                events.push(now(&context.picture));
                 events
             }
         }

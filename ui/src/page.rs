@@ -15,7 +15,7 @@ use crate::{
     Shared,
     access::COOKIE,
     address::Base,
-    answer::{Around, Problem, Screen},
+    answer::{Problem, RenderContext, Screen},
     draw::text::{name, time_of_day},
 };
 
@@ -30,9 +30,9 @@ const PLACES: [(&str, &str, &str); 7] = [
     ("/doctor", "7", "Doctor"),
 ];
 
-pub(crate) fn page<S: Screen>(shared: &Shared, screen: &S, around: &Around) -> Markup {
-    let base = &around.base;
-    let (namespace, trouble) = (around.picture.namespace(), around.picture.trouble());
+pub(crate) fn page<S: Screen>(shared: &Shared, screen: &S, context: &RenderContext) -> Markup {
+    let base = &context.base;
+    let (namespace, trouble) = (context.picture.namespace(), context.picture.trouble());
     let body = html! {
         header.top {
             a.skip href="#main" { "To the content" }
@@ -55,7 +55,7 @@ pub(crate) fn page<S: Screen>(shared: &Shared, screen: &S, around: &Around) -> M
             }
             p.state role="status" {
                 span #live hidden { "live" } " "
-                "as of " time #now datetime=(around.picture.now().to_string()) { (time_of_day(around.picture.now())) }
+                "as of " time #now datetime=(context.picture.now().to_string()) { (time_of_day(context.picture.now())) }
             }
         }
         p #trouble .trouble role="alert" hidden[trouble.is_none()] {
@@ -63,14 +63,14 @@ pub(crate) fn page<S: Screen>(shared: &Shared, screen: &S, around: &Around) -> M
         }
         main #main tabindex="-1" {
             h1 { (name(&screen.title())) }
-            @for part in screen.parts(around) {
+            @for part in screen.parts(context) {
                 section id=(part.id) { (part.html) }
             }
         }
         footer {
             p {
                 "Times are the store's, in UTC. "
-                a href=(around.here) type="application/json" { "This address" }
+                a href=(context.here) type="application/json" { "This address" }
                 " answers with JSON, too, if asked by " code { "Accept: application/json" } "; "
                 a href=(base.link("/metrics", &[])) { "metrics" } ". "
                 "With script, the keys 1 to 7 lead to the screens, j and k along rows."

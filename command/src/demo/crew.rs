@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use super::{
     instance::{Order, Setup, now},
-    said::{self, Said},
+    message::{self, InstanceMessage},
 };
 use crate::exit::Failure;
 
@@ -35,7 +35,7 @@ const ATTEMPTS: u32 = 100;
 /// A message from a process, or its end.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    Said(usize, Moment, Said),
+    InstanceMessage(usize, Moment, InstanceMessage),
     /// All that it ever says has been heard.
     Ended(usize),
 }
@@ -218,8 +218,8 @@ impl Drop for Crew {
 fn listen(index: usize, lines: impl io::Read, heard: &mpsc::UnboundedSender<Heard>) {
     for line in BufReader::new(lines).lines() {
         let Ok(line) = line else { break };
-        if let Some((at, said)) = said::read(&line)
-            && heard.send(Heard::Said(index, at, said)).is_err()
+        if let Some((at, said)) = message::read(&line)
+            && heard.send(Heard::InstanceMessage(index, at, said)).is_err()
         {
             return;
         }

@@ -20,12 +20,12 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::said::{Said, Under, write};
+use super::message::{InstanceMessage, Under, write};
 use crate::{
     common::Level,
     exit::Failure,
     logs,
-    place::{For, Place},
+    place::{OpenMode, OpenStore},
     settings::{Settings, Uri},
 };
 
@@ -91,21 +91,21 @@ pub(crate) async fn run() -> Result<u8, Failure> {
     logs::start_at(setup.log);
     let ended = take_part(&setup, &mut lines).await;
     match &ended {
-        Ok(()) => say(&Said::Closed),
-        Err(failure) => say(&Said::Failed { why: failure.to_string() }),
+        Ok(()) => say(&InstanceMessage::Closed),
+        Err(failure) => say(&InstanceMessage::Failed { why: failure.to_string() }),
     }
     ended.map(|()| 0)
 }
 
 async fn take_part(setup: &Setup, lines: &mut mpsc::UnboundedReceiver<String>) -> Result<(), Failure> {
-    let place = Place::open(&setup.settings()?, For::Working).await?;
+    let place = OpenStore::open(&setup.settings()?, OpenMode::ReadWrite).await?;
     let program = concat!("tenure demo ", env!("CARGO_PKG_VERSION"));
     let elect =
         Elect::builder(place.store.clone(), setup.settings()?.config).program(program).start().await?;
     let mut events = elect.events();
     let spread = join(&elect, setup.tasks)?;
     let schedule = tick(&elect)?;
-    say(&Said::Ready);
+    say(&InstanceMessage::Ready);
     let mut pulse = interval(STEP);
     pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut drains, mut is_drained) = (false, false);
@@ -122,9 +122,9 @@ async fn take_part(setup: &Setup, lines: &mut mpsc::UnboundedReceiver<String>) -
             Some(event) = events.next() => heard(&event),
             _ = spread.until(|status| status.share().is_empty()), if drains && !is_drained => {
                 is_drained = true;
-                say(&Said::Drained);
+                say(&InstanceMessage::Drained);
             }
-            _ = pulse.tick() => say(&Said::Pulse { late: late(&elect) }),
+            _ = pulse.tick() => say(&InstanceMessage::Pulse { late: late(&elect) }),
         }
     }
     elect.close().await;
@@ -141,13 +141,15 @@ fn late(elect: &Elect) -> Duration {
 
 fn heard(event: &Event) {
     match event {
-        Event::SessionLost { loss, .. } => say(&Said::Lost { why: loss.to_string() }),
+        Event::SessionLost { loss, .. } => say(&InstanceMessage::Lost { why: loss.to_string() }),
         Event::Resting { lock, .. } => {
             if let Some(task) = number(lock.key.as_str()) {
-                say(&Said::Rests { task });
+                say(&InstanceMessage::Rests { task });
             }
         }
-        Event::NotRun { count, why, .. } => say(&Said::NotRun { count: *count, why: format!("{why:?}") }),
+        Event::NotRun { count, why, .. } => {
+            say(&InstanceMessage::NotRun { count: *count, why: format!("{why:?}") });
+        }
         _ => {}
     }
 }
@@ -184,9 +186,9 @@ async fn work(task: usize, lease: Lease) -> Result<(), Infallible> {
             () = lease.cancelled() => break,
             _ = steps.tick() => {}
         }
-        worked(task, &lease, Said::Worked);
+        worked(task, &lease, InstanceMessage::Worked);
     }
-    worked(task, &lease, Said::Worked);
+    worked(task, &lease, InstanceMessage::Worked);
     Ok(())
 }
 
@@ -194,7 +196,7 @@ async fn work(task: usize, lease: Lease) -> Result<(), Infallible> {
 ///
 /// The moment is taken before the lease is looked at: valid later, it was valid then. The process may be frozen
 /// between the two, so the other order would be wrong now and then.
-fn worked(task: usize, lease: &Lease, as_what: fn(Under) -> Said) -> bool {
+fn worked(task: usize, lease: &Lease, as_what: fn(Under) -> InstanceMessage) -> bool {
     let at = now();
     let left = lease.remaining();
     if left.is_zero() {
@@ -212,13 +214,13 @@ struct Running {
 
 impl Running {
     fn begin(task: usize, lease: &Lease) -> Option<Self> {
-        worked(task, lease, Said::Began).then(|| Self { task, term: lease.term().get() })
+        worked(task, lease, InstanceMessage::Began).then(|| Self { task, term: lease.term().get() })
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        say(&Said::Ended { task: self.task, term: self.term });
+        say(&InstanceMessage::Ended { task: self.task, term: self.term });
     }
 }
 
@@ -236,15 +238,15 @@ fn tick(elect: &Elect) -> Result<Schedule, Failure> {
 
 async fn ticked(tick: Tick, lease: Lease) -> Result<(), &'static str> {
     let (instant, attempt) = (tick.scheduled_at().as_millis(), tick.attempt());
-    say(&Said::TickBegan { instant, attempt });
+    say(&InstanceMessage::TickBegan { instant, attempt });
     tokio::select! {
         biased;
         () = lease.cancelled() => {
-            say(&Said::TickStopped { instant, attempt });
+            say(&InstanceMessage::TickStopped { instant, attempt });
             Err("asked to stop")
         }
         () = tokio::time::sleep(TICK_TAKES) => {
-            say(&Said::TickDone { instant, attempt });
+            say(&InstanceMessage::TickDone { instant, attempt });
             Ok(())
         }
     }
@@ -256,13 +258,13 @@ pub(crate) fn now() -> Moment {
     SystemClock::new().now()
 }
 
-fn say(said: &Said) {
+fn say(said: &InstanceMessage) {
     tell(now(), said);
 }
 
 /// Says it at once, and before anything else happens: a lock is not given back before the last word under it is in
 /// the pipe, where it stays if this process is killed.
-fn tell(at: Moment, said: &Said) {
+fn tell(at: Moment, said: &InstanceMessage) {
     let mut out = io::stdout().lock();
     if out.write_all(write(at, said).as_bytes()).and_then(|()| out.flush()).is_err() {
         // Nobody listens any more.

@@ -117,8 +117,8 @@ fn cut(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
     use crate::demo::{
+        message::InstanceMessage,
         record::tests::{at, fleet, under},
-        said::Said,
     };
 
     fn view(events: &[String], width: usize, height: usize) -> View<'_> {
@@ -136,10 +136,10 @@ mod tests {
     #[test]
     fn the_picture_shows_instances_tasks_and_events() {
         let mut record = fleet(2, 3);
-        record.hear(0, at(20), Said::Began(under(0, 1)));
-        record.hear(0, at(20), Said::Began(under(1, 1)));
-        record.hear(1, at(20), Said::Began(under(2, 1)));
-        record.hear(1, at(30), Said::TickDone { instant: 0, attempt: 1 });
+        record.hear(0, at(20), InstanceMessage::Began(under(0, 1)));
+        record.hear(0, at(20), InstanceMessage::Began(under(1, 1)));
+        record.hear(1, at(20), InstanceMessage::Began(under(2, 1)));
+        record.hear(1, at(30), InstanceMessage::TickDone { instant: 0, attempt: 1 });
         record.instances[0].state = State::Frozen;
         let events = ["   4.0 s  demo-1 is frozen".to_owned()];
         let lines = draw(&record, &view(&events, 80, 24));
@@ -159,7 +159,7 @@ mod tests {
     fn the_picture_fits_terminals_of_all_sizes() {
         let mut record = fleet(30, 100);
         for task in 0..100 {
-            record.hear(0, at(20), Said::Began(under(task, 1)));
+            record.hear(0, at(20), InstanceMessage::Began(under(task, 1)));
         }
         for index in 0..20 {
             record.instances[index].state = State::Killed;

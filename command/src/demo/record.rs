@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tenure::clock::Moment;
 
-pub(crate) use self::parts::{Attempt, Change, Death, Freeze, Holding, Instance, State, TickEnd, What};
-use super::said::{Said, Under};
+pub(crate) use self::parts::{Attempt, Change, Death, Freeze, Holding, Instance, RecordKind, State, TickEnd};
+use super::message::{InstanceMessage, Under};
 
 /// All that is known.
 #[derive(Clone, Debug)]
@@ -43,56 +43,56 @@ impl Record {
         self.instances.push(Instance::new(name, pid));
     }
 
-    pub(crate) fn changed(&mut self, at: Moment, what: What, instance: usize) {
+    pub(crate) fn changed(&mut self, at: Moment, what: RecordKind, instance: usize) {
         self.changes.push(Change { at, what, instance, even: None });
     }
 
     /// Takes in what an instance said.
-    pub(crate) fn hear(&mut self, who: usize, at: Moment, said: Said) {
+    pub(crate) fn hear(&mut self, who: usize, at: Moment, said: InstanceMessage) {
         self.note_life(who, at);
         let instance = &mut self.instances[who];
         match said {
-            Said::Pulse { late } => instance.stalled(at - late, at),
-            Said::Ready => {
+            InstanceMessage::Pulse { late } => instance.stalled(at - late, at),
+            InstanceMessage::Ready => {
                 instance.ready = Some(at);
                 if instance.state == State::Starts {
                     instance.state = State::Runs;
                 }
             }
-            Said::Began(under) => self.began(who, at, under),
-            Said::Worked(Under { task, term, left }) => {
+            InstanceMessage::Began(under) => self.began(who, at, under),
+            InstanceMessage::Worked(Under { task, term, left }) => {
                 if let Some(holding) = self.open(who, task, term) {
                     (holding.worked, holding.left) = (at, left);
                 }
             }
-            Said::Ended { task, term } => {
+            InstanceMessage::Ended { task, term } => {
                 if let Some(holding) = self.open(who, task, term) {
                     holding.ended = Some(at);
                 }
             }
-            Said::TickBegan { instant, attempt } => {
+            InstanceMessage::TickBegan { instant, attempt } => {
                 let attempt = Attempt { instance: who, number: attempt, began: at, end: None };
                 self.ticks.entry(instant).or_default().push(attempt);
             }
-            Said::TickDone { instant, attempt } => {
+            InstanceMessage::TickDone { instant, attempt } => {
                 instance.ticks += 1;
                 self.end_tick(who, instant, attempt, (at, TickEnd::Done));
             }
-            Said::TickStopped { instant, attempt } => {
+            InstanceMessage::TickStopped { instant, attempt } => {
                 self.end_tick(who, instant, attempt, (at, TickEnd::Stopped));
             }
-            Said::NotRun { count, why } => self.not_run.push(format!("{count} not run: {why}")),
-            Said::Rests { task } => {
+            InstanceMessage::NotRun { count, why } => self.not_run.push(format!("{count} not run: {why}")),
+            InstanceMessage::Rests { task } => {
                 self.resting.insert(task);
             }
-            Said::Lost { .. } => {
+            InstanceMessage::Lost { .. } => {
                 instance.lost.push(at);
                 match instance.freezes.last_mut() {
                     Some(freeze) if freeze.noticed.is_none() => freeze.noticed = Some(at),
-                    _ => self.changed(at, What::Lost, who),
+                    _ => self.changed(at, RecordKind::Lost, who),
                 }
             }
-            Said::Drained => {
+            InstanceMessage::Drained => {
                 if let Some((_, end)) = &mut instance.drained {
                     *end = Some(at);
                 }
@@ -100,8 +100,8 @@ impl Record {
                     instance.state = State::Drained;
                 }
             }
-            Said::Closed => instance.state = State::Closes,
-            Said::Failed { why } => instance.failure = Some(why),
+            InstanceMessage::Closed => instance.state = State::Closes,
+            InstanceMessage::Failed { why } => instance.failure = Some(why),
         }
     }
 
@@ -143,14 +143,14 @@ impl Record {
         instance.state = State::Killed;
         // When one that was frozen was killed is not known more exactly.
         let at = killed.unwrap_or(if frozen.is_some() { gone } else { heard });
-        self.changed(at, What::Killed, who);
+        self.changed(at, RecordKind::Killed, who);
     }
 
     pub(crate) fn freeze(&mut self, who: usize, at: Moment) {
         let instance = &mut self.instances[who];
         instance.freezes.push(Freeze { from: at, to: None, noticed: None });
         instance.state = State::Frozen;
-        self.changed(at, What::Froze, who);
+        self.changed(at, RecordKind::Froze, who);
     }
 
     pub(crate) fn thaw(&mut self, who: usize, at: Moment) {
@@ -164,14 +164,14 @@ impl Record {
             (_, Some((_, None))) => State::Drains,
             _ => State::Runs,
         };
-        self.changed(at, What::Thawed, who);
+        self.changed(at, RecordKind::Thawed, who);
     }
 
     pub(crate) fn drain(&mut self, who: usize, at: Moment) {
         let instance = &mut self.instances[who];
         instance.drained = Some((at, None));
         instance.state = State::Drains;
-        self.changed(at, What::Drained, who);
+        self.changed(at, RecordKind::Drained, who);
     }
 
     // ----- how it stands
@@ -229,7 +229,7 @@ impl Record {
 pub(crate) mod tests {
     use std::time::Duration;
 
-    use super::{super::said::BOOT, *};
+    use super::{super::message::BOOT, *};
 
     pub(crate) fn at(ms: u64) -> Moment {
         BOOT + Duration::from_millis(ms)
@@ -240,12 +240,12 @@ pub(crate) mod tests {
         let mut record = Record::new(at(0), tasks);
         for number in 1..=instances {
             record.add(format!("demo-{number}"), 1000 + u32::try_from(number).unwrap());
-            record.hear(number - 1, at(10), Said::Ready);
+            record.hear(number - 1, at(10), InstanceMessage::Ready);
         }
         record
     }
 
-    pub(crate) const PULSE: Said = Said::Pulse { late: Duration::ZERO };
+    pub(crate) const PULSE: InstanceMessage = InstanceMessage::Pulse { late: Duration::ZERO };
 
     pub(crate) fn under(task: usize, term: u64) -> Under {
         Under { task, term, left: Duration::from_secs(2) }
@@ -255,13 +255,13 @@ pub(crate) mod tests {
     fn a_task_belongs_to_the_instance_that_began_it_last() {
         let mut record = fleet(2, 2);
         assert!(!record.is_even());
-        record.hear(0, at(20), Said::Began(under(0, 1)));
-        record.hear(0, at(20), Said::Began(under(1, 1)));
+        record.hear(0, at(20), InstanceMessage::Began(under(0, 1)));
+        record.hear(0, at(20), InstanceMessage::Began(under(1, 1)));
         assert_eq!(record.counts(), [2, 0]);
         assert!(!record.is_even());
         // Read in another order than it happened.
-        record.hear(1, at(40), Said::Began(under(1, 2)));
-        record.hear(0, at(30), Said::Ended { task: 1, term: 1 });
+        record.hear(1, at(40), InstanceMessage::Began(under(1, 2)));
+        record.hear(0, at(30), InstanceMessage::Ended { task: 1, term: 1 });
         assert_eq!(record.counts(), [1, 1]);
         assert!(record.is_even());
     }
@@ -269,23 +269,23 @@ pub(crate) mod tests {
     #[test]
     fn a_fleet_is_not_even_while_a_drained_frozen_or_killed_instance_has_tasks() {
         let mut record = fleet(2, 2);
-        record.hear(0, at(20), Said::Began(under(0, 1)));
-        record.hear(1, at(20), Said::Began(under(1, 1)));
+        record.hear(0, at(20), InstanceMessage::Began(under(0, 1)));
+        record.hear(1, at(20), InstanceMessage::Began(under(1, 1)));
         for state in [State::Drains, State::Frozen, State::Killed] {
             record.instances[1].state = state;
             assert!(!record.is_even(), "{state:?}");
         }
-        record.hear(0, at(30), Said::Began(under(1, 2)));
+        record.hear(0, at(30), InstanceMessage::Began(under(1, 2)));
         assert!(record.is_even());
     }
 
     #[test]
     fn a_change_is_settled_once_and_by_the_state_after_it() {
         let mut record = fleet(1, 1);
-        record.changed(at(15), What::Started, 0);
+        record.changed(at(15), RecordKind::Started, 0);
         assert!(record.note_even(at(16)).is_none());
-        record.hear(0, at(20), Said::Began(under(0, 1)));
-        assert_eq!(record.note_even(at(20)).unwrap().what, What::Started);
+        record.hear(0, at(20), InstanceMessage::Began(under(0, 1)));
+        assert_eq!(record.note_even(at(20)).unwrap().what, RecordKind::Started);
         assert!(record.note_even(at(21)).is_none());
         assert_eq!(record.changes[0].even, Some(at(20)));
     }
@@ -295,18 +295,18 @@ pub(crate) mod tests {
         let mut record = fleet(1, 1);
         let freeze = Freeze { from: at(100), to: Some(at(5000)), noticed: None };
         record.instances[0].freezes.push(freeze);
-        record.hear(0, at(5010), Said::Lost { why: "expired".to_owned() });
+        record.hear(0, at(5010), InstanceMessage::Lost { why: "expired".to_owned() });
         assert_eq!(record.instances[0].freezes[0].noticed, Some(at(5010)));
         assert!(record.changes.is_empty());
-        record.hear(0, at(9000), Said::Lost { why: "expired".to_owned() });
-        assert_eq!(record.changes[0].what, What::Lost);
+        record.hear(0, at(9000), InstanceMessage::Lost { why: "expired".to_owned() });
+        assert_eq!(record.changes[0].what, RecordKind::Lost);
     }
 
     #[test]
     fn a_freeze_is_not_counted_as_a_stall() {
         let mut record = fleet(1, 1);
         record.instances[0].freezes.push(Freeze { from: at(20), to: Some(at(900)), noticed: None });
-        record.hear(0, at(910), Said::Pulse { late: Duration::from_millis(400) });
+        record.hear(0, at(910), InstanceMessage::Pulse { late: Duration::from_millis(400) });
         assert!(record.instances[0].stalls.is_empty());
         record.hear(0, at(1400), PULSE);
         assert_eq!(record.instances[0].stalls, [(at(910), at(1400))]);
@@ -317,7 +317,7 @@ pub(crate) mod tests {
         let mut record = fleet(1, 1);
         for ms in (10_u64..4000).step_by(50) {
             let late = Duration::from_millis(ms.saturating_sub(1000));
-            record.hear(0, at(ms), Said::Pulse { late });
+            record.hear(0, at(ms), InstanceMessage::Pulse { late });
         }
         assert_eq!(record.instances[0].stalls, [(at(1000), at(3960))]);
     }

@@ -12,7 +12,7 @@ use rustix::fs::Access;
 use crate::{
     common::Common,
     exit::Failure,
-    place::Where,
+    place::StoreUri,
     settings::{Settings, Uri},
 };
 
@@ -42,9 +42,11 @@ impl Scratch {
             let text = format!("sqlite:{}", folder.join("tenure.db").display());
             (Uri { text, file: None }, "demo".to_owned())
         };
-        let database = match Where::of(Some(&uri))? {
-            Where::Sqlite(path) => Some(std::path::absolute(path).map_err(|error| cannot(&folder, &error))?),
-            Where::Mongo(_) => None,
+        let database = match StoreUri::of(Some(&uri))? {
+            StoreUri::Sqlite(path) => {
+                Some(std::path::absolute(path).map_err(|error| cannot(&folder, &error))?)
+            }
+            StoreUri::Mongo(_) => None,
         };
         fs::DirBuilder::new().mode(0o700).create(&folder).map_err(|error| cannot(&folder, &error))?;
         Ok(Self { folder, uri, database, is_named, namespace, keep })

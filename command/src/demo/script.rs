@@ -112,11 +112,11 @@ fn whom(there: &[usize], wanted: Option<usize>) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::demo::{
+        message::InstanceMessage,
         record::{
-            What,
+            RecordKind,
             tests::{at, fleet},
         },
-        said::Said,
     };
 
     const PATIENCE: Duration = Duration::from_secs(15);
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_step_waits_for_its_time_and_for_the_tasks() {
         let (mut script, mut record) = (script(), fleet(3, 0));
-        record.changed(at(0), What::Started, 0);
+        record.changed(at(0), RecordKind::Started, 0);
         assert_eq!(script.next(&record, at(3000)), None, "the tasks are not even");
         record.changes[0].even = Some(at(500));
         assert_eq!(script.next(&record, at(2000)), None, "it is too early");
@@ -138,16 +138,16 @@ mod tests {
     #[test]
     fn patience_has_an_end() {
         let (mut script, mut record) = (script(), fleet(3, 0));
-        record.changed(at(0), What::Started, 0);
+        record.changed(at(0), RecordKind::Started, 0);
         assert_eq!(script.next(&record, at(15_000)), Some(Act::Kill(0)));
     }
 
     #[test]
     fn the_script_kills_the_instance_that_ticks_and_drains_another_than_it_froze() {
         let (mut script, mut record) = (script(), fleet(4, 0));
-        record.changed(at(0), What::Started, 0);
+        record.changed(at(0), RecordKind::Started, 0);
         record.changes[0].even = Some(at(500));
-        record.hear(2, at(1000), Said::TickBegan { instant: 0, attempt: 1 });
+        record.hear(2, at(1000), InstanceMessage::TickBegan { instant: 0, attempt: 1 });
         assert_eq!(script.next(&record, at(20_000)), Some(Act::Kill(2)));
         record.instances[2].state = State::Killed;
         assert_eq!(script.next(&record, at(20_000)), Some(Act::Freeze(0)));
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn an_instance_that_was_killed_from_outside_is_replaced_and_not_thawed() {
         let (mut script, mut record) = (script(), fleet(3, 0));
-        record.changed(at(0), What::Started, 0);
+        record.changed(at(0), RecordKind::Started, 0);
         record.changes[0].even = Some(at(500));
         script.next = 2;
         script.frozen = Some(0);

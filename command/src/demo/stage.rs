@@ -16,7 +16,7 @@ use super::{
     crew::{Crew, Fate, Heard},
     instance::{Order, Setup, now},
     judge::count,
-    record::{Record, State, What},
+    record::{Record, RecordKind, State},
     scratch::Scratch,
     screen::Screen,
     script::{Act, Script},
@@ -106,7 +106,7 @@ impl<'a> Stage<'a> {
         for _ in 0..INSTANCES {
             self.start()?;
         }
-        self.record.changed(self.record.begun, What::Started, 0);
+        self.record.changed(self.record.begun, RecordKind::Started, 0);
         self.say(&format!("{INSTANCES} instances start: pids {}", self.pids()));
         let mut frames = interval(FRAME);
         frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -218,7 +218,7 @@ impl<'a> Stage<'a> {
             Act::Join | Act::Replace => {
                 let at = now();
                 let index = self.start()?;
-                self.record.changed(at, What::Joined, index);
+                self.record.changed(at, RecordKind::Joined, index);
                 let text = format!("{} joins", self.who(index));
                 self.say_of(at, &text);
             }

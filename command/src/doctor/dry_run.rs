@@ -8,7 +8,7 @@ use std::{
 use tenure::{Elect, ElectConfig, elect::Work};
 
 use super::findings::Findings;
-use crate::{place::Place, times};
+use crate::{place::OpenStore, times};
 
 const NAMESPACE: &str = "tenure.doctor";
 /// The whole of it takes no longer.
@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(1);
 /// So much a clock may be off without being told.
 const OFF: Duration = Duration::from_secs(2);
 
-pub(super) async fn run(place: &Place, config: &ElectConfig, findings: &mut Findings) {
+pub(super) async fn run(place: &OpenStore, config: &ElectConfig, findings: &mut Findings) {
     match tokio::time::timeout(PATIENCE, steps(place, config, findings)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => findings.bad("dry run", error, "check what the error names"),
@@ -30,7 +30,7 @@ pub(super) async fn run(place: &Place, config: &ElectConfig, findings: &mut Find
     }
 }
 
-async fn steps(place: &Place, config: &ElectConfig, findings: &mut Findings) -> Result<(), String> {
+async fn steps(place: &OpenStore, config: &ElectConfig, findings: &mut Findings) -> Result<(), String> {
     // Of this process alone: several may look at once.
     let name = |part: &str| format!("doctor-{}-{part}", std::process::id());
     let start = async |part: &str| {
@@ -63,7 +63,7 @@ async fn steps(place: &Place, config: &ElectConfig, findings: &mut Findings) -> 
     Ok(())
 }
 
-fn proof(lease: &tenure::elect::Lease, place: &Place, findings: &mut Findings) {
+fn proof(lease: &tenure::elect::Lease, place: &OpenStore, findings: &mut Findings) {
     if place.file.is_none() {
         return;
     }

@@ -7,7 +7,7 @@ use tenure::{
     store::ScheduleSeen,
 };
 
-use super::look::{Found, Look, PAGE, said};
+use super::look::{Found, OpenNamespace, PAGE, said};
 use crate::{
     common::Common,
     exit::Failure,
@@ -41,7 +41,7 @@ struct Ledger {
 
 pub(crate) async fn run(common: &Common, history: History) -> Result<u8, Failure> {
     let name = ScheduleName::new(&history.name).map_err(|error| Failure::usage(error.to_string()))?;
-    let look = Look::open(common).await?;
+    let look = OpenNamespace::open(common).await?;
     let id = ScheduleId { namespace: look.namespace().clone(), name };
     let ledger = read(&look, id, history.limit).await?;
     let seen = look.seen_schedules(std::slice::from_ref(&ledger.schedule)).await?.pop();
@@ -51,7 +51,7 @@ pub(crate) async fn run(common: &Common, history: History) -> Result<u8, Failure
     Ok(if is_known { 0 } else { NOT_FOUND })
 }
 
-async fn read(look: &Look, schedule: ScheduleId, at_most: usize) -> Result<Ledger, Failure> {
+async fn read(look: &OpenNamespace, schedule: ScheduleId, at_most: usize) -> Result<Ledger, Failure> {
     let (mut runs, mut mark, mut after) = (Found::default(), None, None);
     loop {
         let wanted = (at_most + 1).saturating_sub(runs.items.len()).clamp(1, PAGE);

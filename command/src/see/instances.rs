@@ -4,7 +4,7 @@ use clap::Args;
 use tenure::model::{Share, StoreTime};
 use tenure_look::{Instance, terms};
 
-use super::look::{Found, Look};
+use super::look::{Found, OpenNamespace};
 use crate::{
     common::Common,
     exit::Failure,
@@ -20,7 +20,7 @@ pub(crate) struct Instances {
 }
 
 pub(crate) async fn run(common: &Common, instances: Instances) -> Result<u8, Failure> {
-    let look = Look::open(common).await?;
+    let look = OpenNamespace::open(common).await?;
     let (page, now) = look.all_instances().await?;
     let mut found = Found::of(page);
     if !instances.all {
@@ -31,7 +31,7 @@ pub(crate) async fn run(common: &Common, instances: Instances) -> Result<u8, Fai
     Ok(0)
 }
 
-fn table(found: &Found<Instance>, look: &Look, all: bool, now: StoreTime) -> String {
+fn table(found: &Found<Instance>, look: &OpenNamespace, all: bool, now: StoreTime) -> String {
     if found.items.is_empty() {
         let (namespace, place) = (out::one_line(look.namespace().as_str()), &look.place.name);
         return format!("No instance is in namespace {namespace} of {place}.\n{}", found.notes());

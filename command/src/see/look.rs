@@ -14,7 +14,7 @@ use crate::{
     common::Common,
     exit::Failure,
     out::one_line,
-    place::{For, Place},
+    place::{OpenMode, OpenStore},
     settings::Settings,
 };
 
@@ -25,15 +25,15 @@ pub(crate) const PAGE: usize = 1000;
 
 /// A store that is open for looking, and the namespace that is looked at.
 #[derive(Debug)]
-pub(crate) struct Look {
-    pub(crate) place: Place,
+pub(crate) struct OpenNamespace {
+    pub(crate) place: OpenStore,
     reads: tenure_look::Reader,
     /// The ttl of this machine's settings, for those of which no other is known.
     pub(crate) ttl: Duration,
 }
 
 /// The reads of a page.
-impl Deref for Look {
+impl Deref for OpenNamespace {
     type Target = tenure_look::Reader;
 
     fn deref(&self) -> &tenure_look::Reader {
@@ -41,10 +41,10 @@ impl Deref for Look {
     }
 }
 
-impl Look {
+impl OpenNamespace {
     pub(crate) async fn open(common: &Common) -> Result<Self, Failure> {
         let settings = Settings::of(common)?;
-        let place = Place::open(&settings, For::Looking).await?;
+        let place = OpenStore::open(&settings, OpenMode::ReadOnly).await?;
         let reads = tenure_look::Reader::new(place.store.clone(), settings.config.namespace().clone());
         Ok(Self { place, reads, ttl: settings.config.ttl() })
     }

@@ -6,7 +6,7 @@ use clap::Args;
 use tenure::model::{Holder, Kind, LockRecord, SpreadName, StoreTime};
 use tenure_look::{Liveness, Lock};
 
-use super::look::{Found, Look, said};
+use super::look::{Found, OpenNamespace, said};
 use crate::{
     common::Common,
     exit::Failure,
@@ -80,7 +80,7 @@ impl Wanted {
 pub(crate) async fn run(common: &Common, ls: Ls) -> Result<u8, Failure> {
     let held_by = ls.held_by.as_ref().map(Holder::new).transpose();
     let held_by = held_by.map_err(|error| Failure::usage(format!("--held-by: {error}")))?;
-    let look = Look::open(common).await?;
+    let look = OpenNamespace::open(common).await?;
     let is_wanted = |record: &LockRecord| {
         ls.kind.as_ref().is_none_or(|wanted| wanted.is_of(&record.id.kind))
             && is_listed(record, held_by.as_ref(), ls.free)
@@ -103,7 +103,7 @@ fn is_listed(record: &LockRecord, held_by: Option<&Holder>, free: bool) -> bool 
     }
 }
 
-fn table(found: &Found<Lock>, look: &Look, free: bool, now: StoreTime) -> String {
+fn table(found: &Found<Lock>, look: &OpenNamespace, free: bool, now: StoreTime) -> String {
     if found.items.is_empty() {
         let what = if free { "No known key is free" } else { "No key is held" };
         let namespace = out::one_line(look.namespace().as_str());

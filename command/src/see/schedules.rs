@@ -6,7 +6,7 @@ use clap::Args;
 use tenure::model::StoreTime;
 use tenure_look::{ScheduleState, ScheduleView, ended, why_ended};
 
-use super::look::{Found, Look};
+use super::look::{Found, OpenNamespace};
 use crate::{
     common::Common,
     exit::Failure,
@@ -21,7 +21,7 @@ use crate::{
 pub(crate) struct Schedules {}
 
 pub(crate) async fn run(common: &Common, _: Schedules) -> Result<u8, Failure> {
-    let look = Look::open(common).await?;
+    let look = OpenNamespace::open(common).await?;
     let records = look.all_schedules().await?;
     let (items, now) = look.schedules_of(records.items).await?;
     let found = Found { items, refused: records.refused, more: records.more };
@@ -30,7 +30,7 @@ pub(crate) async fn run(common: &Common, _: Schedules) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn table(found: &Found<ScheduleView>, look: &Look, now: StoreTime) -> String {
+fn table(found: &Found<ScheduleView>, look: &OpenNamespace, now: StoreTime) -> String {
     if found.items.is_empty() {
         let namespace = one_line(look.namespace().as_str());
         return format!("No schedule is in namespace {namespace} of {}.\n{}", look.place.name, found.notes());

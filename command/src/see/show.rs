@@ -9,7 +9,7 @@ use tenure::{
 };
 use tenure_look::{KeyDetails, Liveness};
 
-use super::look::{Look, said, value};
+use super::look::{OpenNamespace, said, value};
 use crate::{
     common::Common,
     exit::Failure,
@@ -46,7 +46,7 @@ pub(crate) async fn run(common: &Common, show: Show) -> Result<u8, Failure> {
         (None, false) => Kind::Lock,
     };
     let key = Key::new(&show.key).map_err(|error| Failure::usage(error.to_string()))?;
-    let look = Look::open(common).await?;
+    let look = OpenNamespace::open(common).await?;
     let shown = look.key(LockId { namespace: look.namespace().clone(), kind, key }).await?;
     let found = shown.record.is_some();
     let other = if found || shown.refusal.is_some() { None } else { elsewhere(&look, &shown.id).await? };
@@ -59,7 +59,7 @@ pub(crate) async fn run(common: &Common, show: Show) -> Result<u8, Failure> {
 }
 
 /// Another kind that has the same key: whoever forgot the option is told.
-async fn elsewhere(look: &Look, id: &LockId) -> Result<Option<Kind>, Failure> {
+async fn elsewhere(look: &OpenNamespace, id: &LockId) -> Result<Option<Kind>, Failure> {
     let others: Vec<_> = [Kind::Lock, Kind::Schedule].into_iter().filter(|kind| *kind != id.kind).collect();
     let ids: Vec<_> = others.iter().map(|kind| LockId { kind: kind.clone(), ..id.clone() }).collect();
     let seen = look.seen_locks(&ids).await?;

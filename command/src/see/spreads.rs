@@ -9,7 +9,7 @@ use tenure::{
 };
 use tenure_look::{Liveness, Refused, SpreadMember, SpreadSummary, SpreadView, TaskView, terms};
 
-use super::look::{Found, Look};
+use super::look::{Found, OpenNamespace};
 use crate::{
     common::Common,
     exit::Failure,
@@ -38,7 +38,7 @@ pub(crate) async fn run(common: &Common, spreads: Spreads) -> Result<u8, Failure
     let name = name.map_err(|error| Failure::usage(error.to_string()))?;
     let task = spreads.explain.as_ref().map(Key::new).transpose();
     let task = task.map_err(|error| Failure::usage(format!("--explain: {error}")))?;
-    let look = Look::open(common).await?;
+    let look = OpenNamespace::open(common).await?;
     let code = match (name, task) {
         (None, _) => list(common, &look).await,
         (Some(name), None) => one(common, &look, name).await,
@@ -50,7 +50,7 @@ pub(crate) async fn run(common: &Common, spreads: Spreads) -> Result<u8, Failure
 
 // ----- all
 
-async fn list(common: &Common, look: &Look) -> Result<u8, Failure> {
+async fn list(common: &Common, look: &OpenNamespace) -> Result<u8, Failure> {
     let sessions = look.all_sessions().await?;
     let now = look.now_beside(&sessions.items);
     let locks = look.all_locks(None, usize::MAX, |record| record.id.kind != Kind::Lock).await?;
@@ -109,7 +109,7 @@ struct Read {
 }
 
 impl Read {
-    async fn of(look: &Look, name: &SpreadName) -> Result<Self, Failure> {
+    async fn of(look: &OpenNamespace, name: &SpreadName) -> Result<Self, Failure> {
         let sessions = look.all_sessions().await?;
         let locks = look.all_locks(Some(Kind::of_tasks(name)), usize::MAX, |_| true).await?;
         let now = look.now_beside(&sessions.items);
@@ -126,7 +126,7 @@ impl Read {
     }
 }
 
-async fn one(common: &Common, look: &Look, name: SpreadName) -> Result<u8, Failure> {
+async fn one(common: &Common, look: &OpenNamespace, name: SpreadName) -> Result<u8, Failure> {
     let read = Read::of(look, &name).await?;
     let shown = Shown { spread: read.spread(name), refused: read.refused };
     let is_known = !shown.spread.members.is_empty() || !shown.spread.tasks.is_empty();
@@ -134,7 +134,7 @@ async fn one(common: &Common, look: &Look, name: SpreadName) -> Result<u8, Failu
     Ok(if is_known { 0 } else { NOT_FOUND })
 }
 
-fn text(shown: &Shown, now: StoreTime, look: &Look) -> String {
+fn text(shown: &Shown, now: StoreTime, look: &OpenNamespace) -> String {
     let Shown { spread, refused } = shown;
     let notes = Found::<()> { refused: refused.clone(), ..Found::default() }.notes();
     if spread.members.is_empty() && spread.tasks.is_empty() {
@@ -215,7 +215,7 @@ fn reason(task: &TaskView, at: usize) -> String {
 
 // ----- why
 
-async fn explain(common: &Common, look: &Look, name: SpreadName, task: Key) -> Result<u8, Failure> {
+async fn explain(common: &Common, look: &OpenNamespace, name: SpreadName, task: Key) -> Result<u8, Failure> {
     let read = Read::of(look, &name).await?;
     let id = LockId { namespace: look.namespace().clone(), kind: Kind::of_tasks(&name), key: task.clone() };
     let seen = look.seen_locks(&[id]).await?.pop().unwrap_or(LockSeen::Absent);

@@ -32,10 +32,10 @@ use tokio::{
 
 use self::{
     machine::{Answer, Ask, Event, State, Step},
-    terminal::{Said, Screen, said},
+    terminal::{Input, Screen, said},
     views::View,
 };
-use super::look::Look;
+use super::look::OpenNamespace;
 use crate::{
     common::{Common, Form},
     exit::Failure,
@@ -75,7 +75,7 @@ pub(crate) async fn run(common: &Common, top: Top) -> Result<u8, Failure> {
         return Err(Failure::usage("standard output is not a terminal: add --once to print the view once"));
     }
     let ends = ends()?;
-    let look = Look::open(common).await?;
+    let look = OpenNamespace::open(common).await?;
     let state = State::new(&look.place.name, TimeZone::system(), top.view, &top.filter);
     let pictures = LivePicture::new((*look).clone());
     let ran = if top.once {
@@ -122,16 +122,16 @@ async fn follow(mut state: State, pictures: &LivePicture, colours: bool) -> Resu
             answer = &mut reading => Event::Answer(answer),
             next = came.next() => match next.transpose().map_err(gone)?.as_ref().map(said) {
                 None => return Ok(()),
-                Some(Said::Event(event)) => event,
-                Some(Said::Redraw) => {
+                Some(Input::Event(event)) => event,
+                Some(Input::Redraw) => {
                     screen.redraw(&state).map_err(gone)?;
                     continue;
                 }
-                Some(Said::Suspend) => {
+                Some(Input::Suspend) => {
                     screen.suspend(&state).map_err(gone)?;
                     continue;
                 }
-                Some(Said::Nothing) => continue,
+                Some(Input::Nothing) => continue,
             },
         };
         match state.step(event) {
@@ -179,7 +179,7 @@ async fn answer(look: &tenure_look::Reader, ask: Ask) -> Answer {
 }
 
 /// Prints a view, or the namespace at a glance.
-async fn once(common: &Common, mut state: State, look: &Look) -> Result<(), Failure> {
+async fn once(common: &Common, mut state: State, look: &OpenNamespace) -> Result<(), Failure> {
     let picture = look.picture().await?;
     let columns = crossterm::terminal::size().ok().filter(|_| io::stdout().is_terminal());
     state.step(Event::Size(columns.map_or(COLUMNS, |(columns, _)| columns), u16::MAX));

@@ -26,7 +26,7 @@ use self::{
     describe::{Line, begin},
     snapshot::Scope,
 };
-use super::look::Look;
+use super::look::OpenNamespace;
 use crate::{
     common::{Common, Form},
     exit::Failure,
@@ -64,7 +64,7 @@ pub(crate) async fn run(common: &Common, watch: Watch) -> Result<u8, Failure> {
         None => EVERY,
     };
     let mut end = signals::ended()?;
-    let look = Look::open(common).await?;
+    let look = OpenNamespace::open(common).await?;
     let scope = Scope::of(&look, key).await?;
     tokio::select! {
         () = &mut end => {}
@@ -75,7 +75,12 @@ pub(crate) async fn run(common: &Common, watch: Watch) -> Result<u8, Failure> {
 }
 
 /// Follows what changes until nobody reads it any more.
-async fn follow(common: &Common, look: &Look, mut scope: Scope, every: Duration) -> Result<(), Failure> {
+async fn follow(
+    common: &Common,
+    look: &OpenNamespace,
+    mut scope: Scope,
+    every: Duration,
+) -> Result<(), Failure> {
     let mut known = scope.read(look).await?;
     let (topics, listened) = watch::channel(scope.topics().collect::<BTreeSet<Topic>>());
     let mut hints = look.store().hints(listened);

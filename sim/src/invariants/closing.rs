@@ -1,5 +1,5 @@
 use super::Invariant;
-use crate::{Entry, Registry, What};
+use crate::{Entry, EventKind, Registry};
 
 /// An instance closes its own session only when nothing runs under it any more: no job, no call that
 /// blocks, and no guard is out.
@@ -11,7 +11,7 @@ impl Invariant for Closing {
     }
 
     fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
-        let What::Died { session: id, by: Some(life), .. } = &entry.what else { return Ok(()) };
+        let EventKind::Died { session: id, by: Some(life), .. } = &entry.what else { return Ok(()) };
         let Some(session) = registry.session(*id).filter(|session| session.life == Some(*life)) else {
             return Ok(());
         };

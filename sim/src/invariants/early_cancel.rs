@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::Invariant;
-use crate::{Entry, Life, Registry, What};
+use crate::{Entry, EventKind, Life, Registry};
 use tenure::{clock::Moment, model::Term};
 
 /// A job's token fires by the sending of the last confirmed beat, and the ttl, less the margin and the
@@ -15,13 +15,14 @@ impl Invariant for EarlyCancel {
 
     fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         let (Some(life), Some(key)) = (entry.life, entry.what.key()) else { return Ok(()) };
-        let (What::Polled { term, .. } | What::Cancelled { term, .. } | What::Ended { term, .. }) =
-            &entry.what
+        let (EventKind::Polled { term, .. }
+        | EventKind::Cancelled { term, .. }
+        | EventKind::Ended { term, .. }) = &entry.what
         else {
             return Ok(());
         };
         let Some(end) = registry.end(key, *term) else { return Ok(()) };
-        if matches!(entry.what, What::Polled { .. }) {
+        if matches!(entry.what, EventKind::Polled { .. }) {
             polled(registry, entry, life, key, *term, end)?;
         }
         fired(registry, entry, life, key, *term, end)

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Invariant, Stage};
-use crate::{Entry, Life, Registry, Reported, What};
+use crate::{Entry, EventKind, Life, Registry, Reported};
 use tenure::model::Term;
 
 /// Of every `Acquired` there follows one `Released` or one `Lost`, never both; and what ran out while
@@ -25,31 +25,31 @@ impl Invariant for EventOrder {
     fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         let Some(life) = entry.life else { return Ok(()) };
         match &entry.what {
-            What::Closed { overran: 0 } => {
+            EventKind::Closed { overran: 0 } => {
                 self.closed.insert(life);
             }
-            What::Reported(Reported::Missed { .. }) => {
+            EventKind::Reported(Reported::Missed { .. }) => {
                 self.missed.insert(life);
             }
-            What::Reported(_) if self.missed.contains(&life) => {}
-            What::Reported(Reported::Acquired { key, term })
+            EventKind::Reported(_) if self.missed.contains(&life) => {}
+            EventKind::Reported(Reported::Acquired { key, term })
                 if self.leases.insert((life, *key, *term), false).is_some() =>
             {
                 return Err(format!("key {key} was acquired twice under term {term}"));
             }
             // When an event is read says little of when it was told; when the job ended says enough.
-            What::Ended { key, term } => {
+            EventKind::Ended { key, term } => {
                 let slack = registry.member(life).durations.slack;
                 if registry.end(*key, *term).is_some_and(|end| entry.local > end + slack) {
                     self.outlived.insert((life, *key, *term));
                 }
             }
-            What::Reported(Reported::Released { key, term })
+            EventKind::Reported(Reported::Released { key, term })
                 if self.outlived.contains(&(life, *key, *term)) =>
             {
                 return Err(format!("term {term} of key {key} ran out, and was told as released"));
             }
-            What::Reported(Reported::Released { key, term } | Reported::Lost { key, term, .. }) => {
+            EventKind::Reported(Reported::Released { key, term } | Reported::Lost { key, term, .. }) => {
                 match self.leases.insert((life, *key, *term), true) {
                     Some(false) => {}
                     Some(true) => return Err(format!("term {term} of key {key} ended twice")),

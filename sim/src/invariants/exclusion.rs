@@ -1,5 +1,5 @@
 use super::Invariant;
-use crate::{Entry, Registry, What};
+use crate::{Entry, EventKind, Registry};
 
 /// From the moment a key is granted to somebody else, or free, no poll begins under its earlier lease.
 pub(super) struct Exclusion;
@@ -10,7 +10,7 @@ impl Invariant for Exclusion {
     }
 
     fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
-        let (Some(_), What::Polled { key, term }) = (entry.life, &entry.what) else { return Ok(()) };
+        let (Some(_), EventKind::Polled { key, term }) = (entry.life, &entry.what) else { return Ok(()) };
         let Some(grant) = registry.grant(*key, *term).filter(|grant| !grant.void) else { return Ok(()) };
         match registry.current(*key) {
             Some(current) if current != *term => Err(format!(

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::Invariant;
-use crate::{Entry, Registry, What};
+use crate::{Entry, EventKind, Registry};
 use tenure::model::Term;
 
 /// Reads and writes under the lock: a resource that remembers terms never sees a smaller one, and no update is
@@ -17,12 +17,13 @@ impl Invariant for Fence {
     }
 
     fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
-        let (What::Read { key, term, .. } | What::Wrote { key, term, .. }) = &entry.what else {
+        let (EventKind::Read { key, term, .. } | EventKind::Wrote { key, term, .. }) = &entry.what else {
             return Ok(());
         };
         if registry.grant(*key, *term).is_none_or(|grant| grant.void) {
             // Not judged, as its lock was deleted by hand; but what it wrote is there.
-            if let (What::Wrote { over, .. }, Some((_, version))) = (&entry.what, self.seen.get_mut(key)) {
+            if let (EventKind::Wrote { over, .. }, Some((_, version))) = (&entry.what, self.seen.get_mut(key))
+            {
                 *version = over + 1;
             }
             return Ok(());
@@ -32,7 +33,7 @@ impl Invariant for Fence {
             return Err(format!("the resource of key {key} sees term {term} after term {last}"));
         }
         *last = *term;
-        if let What::Wrote { over, .. } = &entry.what {
+        if let EventKind::Wrote { over, .. } = &entry.what {
             if *over != *version {
                 return Err(format!(
                     "an update of key {key} under term {term} was made of version {over}, and version {version} is lost"

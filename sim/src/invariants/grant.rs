@@ -1,5 +1,5 @@
 use super::Invariant;
-use crate::{Entry, Life, Registry, Reported, What};
+use crate::{Entry, EventKind, Life, Registry, Reported};
 use tenure::model::Term;
 
 /// Nothing starts on a guess: what runs under a lock has its term from a record that named its session
@@ -14,7 +14,7 @@ impl Invariant for Granted {
     fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         let Some(life) = entry.life else { return Ok(()) };
         match &entry.what {
-            What::Began { key, term, tag, .. } => {
+            EventKind::Began { key, term, tag, .. } => {
                 told_in_time(registry, life, *key, *term)?;
                 let granted = &registry.grant(*key, *term).ok_or("nothing is granted")?.tag;
                 if granted != tag {
@@ -24,7 +24,9 @@ impl Invariant for Granted {
                 }
                 Ok(())
             }
-            What::Reported(Reported::Acquired { key, term }) => told_in_time(registry, life, *key, *term),
+            EventKind::Reported(Reported::Acquired { key, term }) => {
+                told_in_time(registry, life, *key, *term)
+            }
             _ => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::{Invariant, Stage};
-use crate::{Entry, Life, Registry, What};
+use crate::{Entry, EventKind, Life, Registry};
 use tenure::model::{SessionId, Ticket};
 
 /// An instance that was closed leaves nothing behind: no task, no session alive, no lock, no place in line.
@@ -20,10 +20,10 @@ impl Invariant for NoLeak {
     }
 
     fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
-        if let What::Leaves { key, session, ticket } = entry.what {
+        if let EventKind::Leaves { key, session, ticket } = entry.what {
             self.left.insert((key, session, ticket));
         }
-        if let (Some(life), What::Closes, Some(_)) = (entry.life, &entry.what, registry.calm()) {
+        if let (Some(life), EventKind::Closes, Some(_)) = (entry.life, &entry.what, registry.calm()) {
             self.quiet.insert(life);
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::{
 };
 
 use super::{Invariant, Stage};
-use crate::{Entry, FIRST_TASK, Life, Registry, Reported, What, is_task};
+use crate::{Entry, EventKind, FIRST_TASK, Life, Registry, Reported, is_task};
 use tenure::model::{SessionId, Term};
 
 /// A cap that was changed lately: what began just then was right by the one before.
@@ -34,14 +34,14 @@ impl Invariant for Spreading {
 
     fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         match (&entry.what, entry.life) {
-            (What::Capped { cap }, Some(life)) => {
+            (EventKind::Capped { cap }, Some(life)) => {
                 let before = self.caps.get(&life).map_or(*cap, |(before, ..)| *before);
                 self.caps.insert(life, (*cap, before, entry.at));
             }
-            (What::Reported(Reported::Acquired { key, term }), Some(life)) if is_task(*key) => {
+            (EventKind::Reported(Reported::Acquired { key, term }), Some(life)) if is_task(*key) => {
                 self.acquired.insert((life, *key, *term), entry.at);
             }
-            (What::Began { key, term, .. }, Some(life))
+            (EventKind::Began { key, term, .. }, Some(life))
                 if is_task(*key) && self.begun.insert((life, *key, *term)) =>
             {
                 // One that is not begun at once had room when it came.
@@ -50,9 +50,9 @@ impl Invariant for Spreading {
                     self.is_capped(registry, entry, life)?;
                 }
             }
-            (What::Knows { tasks }, Some(life)) => self.known.entry(life).or_default().extend(tasks),
-            (What::Calm, _) => self.judged = false,
-            (What::Granted { key, term, session, .. }, _) if is_task(*key) => {
+            (EventKind::Knows { tasks }, Some(life)) => self.known.entry(life).or_default().extend(tasks),
+            (EventKind::Calm, _) => self.judged = false,
+            (EventKind::Granted { key, term, session, .. }, _) if is_task(*key) => {
                 self.is_known(registry, key - FIRST_TASK, *session)?;
                 if self.judged {
                     return Ok(());

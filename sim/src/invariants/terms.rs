@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::Invariant;
-use crate::{Entry, Registry, What};
+use crate::{Entry, EventKind, Registry};
 use tenure::model::Term;
 
 /// The terms of a key rise in the order in which they are granted, so that each belongs to one grant.
@@ -16,7 +16,7 @@ impl Invariant for Terms {
     }
 
     fn see(&mut self, _: &Registry, entry: &Entry) -> Result<(), String> {
-        let What::Granted { key, term, .. } = &entry.what else { return Ok(()) };
+        let EventKind::Granted { key, term, .. } = &entry.what else { return Ok(()) };
         match self.last.insert(*key, *term) {
             Some(last) if last >= *term => {
                 Err(format!("key {key} was granted under term {term} after term {last}"))

@@ -6,8 +6,8 @@ use tokio::time::sleep;
 
 use super::{Census, SLACK, Stage, StoreLedger};
 use crate::{
-    Durations, FIRST_SCHEDULE, FIRST_TASK, Habits, History, Life, Reference, Registry, Reported, Sort,
-    TickId, What,
+    Durations, EventKind, FIRST_SCHEDULE, FIRST_TASK, Habits, History, Life, Reference, Registry, Reported,
+    TickId, WorkKind,
 };
 use tenure::{
     clock::Moment,
@@ -38,57 +38,63 @@ impl Story {
         Moment::after_start(self.0.now())
     }
 
-    fn store(&self, what: What) -> &Self {
+    fn store(&self, what: EventKind) -> &Self {
         self.0.record(what);
         self
     }
 
-    fn of(&self, life: Life, what: What) -> &Self {
+    fn of(&self, life: Life, what: EventKind) -> &Self {
         self.0.record_in(life, self.moment(), what);
         self
     }
 
-    fn first(&self, what: What) -> &Self {
+    fn first(&self, what: EventKind) -> &Self {
         self.of(FIRST, what)
     }
 
     /// A session is open, and its instance knows.
     fn open(&self, life: Life, session: SessionId) -> &Self {
-        self.of(life, What::Opens { session })
-            .store(What::Opened { session, ttl: 30 * SECOND })
-            .of(life, What::Confirmed { session, sent: self.moment() })
+        self.of(life, EventKind::Opens { session })
+            .store(EventKind::Opened { session, ttl: 30 * SECOND })
+            .of(life, EventKind::Confirmed { session, sent: self.moment() })
     }
 
     fn granted(&self, term: Term, session: SessionId, tag: &str) -> &Self {
-        self.store(What::Granted { key: KEY, term, session, ticket: Ticket::new(1), tag: tag.to_owned() })
+        self.store(EventKind::Granted {
+            key: KEY,
+            term,
+            session,
+            ticket: Ticket::new(1),
+            tag: tag.to_owned(),
+        })
     }
 
     /// The first instance runs a job.
     fn runs(&self) -> &Self {
         self.open(FIRST, SESSION)
             .granted(TERM, SESSION, "job")
-            .first(What::Noticed { key: KEY, term: TERM, session: SESSION, ticket: Ticket::new(1) })
-            .first(What::Reported(Reported::Acquired { key: KEY, term: TERM }))
-            .first(What::Began { key: KEY, term: TERM, tag: "job".to_owned(), sort: Sort::Job })
+            .first(EventKind::Noticed { key: KEY, term: TERM, session: SESSION, ticket: Ticket::new(1) })
+            .first(EventKind::Reported(Reported::Acquired { key: KEY, term: TERM }))
+            .first(EventKind::Began { key: KEY, term: TERM, tag: "job".to_owned(), sort: WorkKind::Job })
             .polled()
     }
 
     fn polled(&self) -> &Self {
-        self.first(What::Polled { key: KEY, term: TERM })
+        self.first(EventKind::Polled { key: KEY, term: TERM })
     }
 
     /// Ends the job, and gives its lock back.
     fn ends(&self) -> &Self {
-        self.first(What::Cancelled { key: KEY, term: TERM })
-            .first(What::Ended { key: KEY, term: TERM })
-            .first(What::Reported(Reported::Released { key: KEY, term: TERM }))
-            .store(What::GivenBack { key: KEY, term: TERM })
-            .store(What::Freed { key: KEY, term: TERM })
-            .first(What::Returned { key: KEY, term: TERM })
+        self.first(EventKind::Cancelled { key: KEY, term: TERM })
+            .first(EventKind::Ended { key: KEY, term: TERM })
+            .first(EventKind::Reported(Reported::Released { key: KEY, term: TERM }))
+            .store(EventKind::GivenBack { key: KEY, term: TERM })
+            .store(EventKind::Freed { key: KEY, term: TERM })
+            .first(EventKind::Returned { key: KEY, term: TERM })
     }
 
     fn wrote(&self, over: u64) -> &Self {
-        self.first(What::Wrote { key: KEY, term: TERM, over })
+        self.first(EventKind::Wrote { key: KEY, term: TERM, over })
     }
 
     /// Name of the checker that has noticed something.
@@ -100,10 +106,14 @@ impl Story {
 #[tokio::test(start_paused = true)]
 async fn a_history_in_which_all_is_well_violates_nothing() {
     let story = Story::new();
-    story.runs().first(What::Read { key: KEY, term: TERM, version: 0 }).wrote(0).polled().wrote(1);
+    story.runs().first(EventKind::Read { key: KEY, term: TERM, version: 0 }).wrote(0).polled().wrote(1);
     sleep(10 * SECOND).await;
     story.polled().ends().open(SECOND_ONE, OTHER).granted(Term::new(11), OTHER, "other");
-    story.first(What::Closes).store(What::Died { session: SESSION, ground: "closed", by: Some(FIRST) });
+    story.first(EventKind::Closes).store(EventKind::Died {
+        session: SESSION,
+        ground: "closed",
+        by: Some(FIRST),
+    });
     assert_eq!(story.violates(), None);
 }
 
@@ -117,14 +127,14 @@ async fn a_poll_after_the_lock_went_to_another_is_noticed() {
 #[tokio::test(start_paused = true)]
 async fn a_poll_after_the_lock_was_freed_is_noticed() {
     let story = Story::new();
-    story.runs().store(What::Freed { key: KEY, term: TERM }).polled();
+    story.runs().store(EventKind::Freed { key: KEY, term: TERM }).polled();
     assert_eq!(story.violates(), Some("exclusion"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_poll_after_the_end_is_noticed() {
     let story = Story::new();
-    story.runs().first(What::Cancelled { key: KEY, term: TERM });
+    story.runs().first(EventKind::Cancelled { key: KEY, term: TERM });
     sleep(29 * SECOND).await;
     assert_eq!(story.polled().violates(), Some("early cancel"));
 }
@@ -132,7 +142,7 @@ async fn a_poll_after_the_end_is_noticed() {
 #[tokio::test(start_paused = true)]
 async fn a_poll_after_the_grace_is_noticed() {
     let story = Story::new();
-    story.runs().first(What::Cancelled { key: KEY, term: TERM });
+    story.runs().first(EventKind::Cancelled { key: KEY, term: TERM });
     sleep(5 * SECOND).await;
     assert_eq!(story.polled().violates(), None, "it is its grace");
     sleep(SECOND).await;
@@ -154,12 +164,12 @@ async fn a_death_that_is_declared_too_early_is_noticed() {
     let story = Story::new();
     story.open(FIRST, SESSION);
     sleep(29 * SECOND).await;
-    story.store(What::Died { session: SESSION, ground: "unbeaten", by: Some(SECOND_ONE) });
+    story.store(EventKind::Died { session: SESSION, ground: "unbeaten", by: Some(SECOND_ONE) });
     assert_eq!(story.violates(), Some("no theft"));
     let story = Story::new();
     story.open(FIRST, SESSION);
     sleep(30 * SECOND).await;
-    story.store(What::Died { session: SESSION, ground: "unbeaten", by: Some(SECOND_ONE) });
+    story.store(EventKind::Died { session: SESSION, ground: "unbeaten", by: Some(SECOND_ONE) });
     assert_eq!(story.violates(), None);
 }
 
@@ -172,7 +182,8 @@ async fn a_term_that_does_not_rise_is_noticed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_begins_before_it_is_told_of_its_grant_is_noticed() {
-    let began = |tag: &str| What::Began { key: KEY, term: TERM, tag: tag.to_owned(), sort: Sort::Job };
+    let began =
+        |tag: &str| EventKind::Began { key: KEY, term: TERM, tag: tag.to_owned(), sort: WorkKind::Job };
     let story = Story::new();
     story.open(FIRST, SESSION).first(began("job"));
     assert_eq!(story.violates(), Some("unknown starts nothing"), "nothing was granted");
@@ -180,7 +191,7 @@ async fn a_job_that_begins_before_it_is_told_of_its_grant_is_noticed() {
     story.open(FIRST, SESSION).granted(TERM, SESSION, "job").first(began("job"));
     assert_eq!(story.violates(), Some("unknown starts nothing"), "it was not told");
     let story = Story::new();
-    let noticed = What::Noticed { key: KEY, term: TERM, session: SESSION, ticket: Ticket::new(1) };
+    let noticed = EventKind::Noticed { key: KEY, term: TERM, session: SESSION, ticket: Ticket::new(1) };
     story.open(FIRST, SESSION).granted(TERM, SESSION, "other").first(noticed).first(began("job"));
     assert_eq!(story.violates(), Some("unknown starts nothing"), "it was granted to another ticket");
 }
@@ -188,7 +199,7 @@ async fn a_job_that_begins_before_it_is_told_of_its_grant_is_noticed() {
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_closed_under_a_job_is_noticed() {
     let story = Story::new();
-    story.runs().store(What::Died { session: SESSION, ground: "closed", by: Some(FIRST) });
+    story.runs().store(EventKind::Died { session: SESSION, ground: "closed", by: Some(FIRST) });
     assert_eq!(story.violates(), Some("closing"));
 }
 
@@ -203,13 +214,13 @@ async fn a_resource_that_goes_back_to_a_former_term_is_noticed() {
     let story = Story::new();
     let (later, other) = (Term::new(11), SECOND_ONE);
     story.runs().wrote(0).open(other, OTHER).granted(later, OTHER, "other");
-    story.of(other, What::Read { key: KEY, term: later, version: 1 }).wrote(1);
+    story.of(other, EventKind::Read { key: KEY, term: later, version: 1 }).wrote(1);
     assert_eq!(story.violates(), Some("fence"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_ends_twice_or_without_a_beginning_is_noticed() {
-    let released = || What::Reported(Reported::Released { key: KEY, term: TERM });
+    let released = || EventKind::Reported(Reported::Released { key: KEY, term: TERM });
     let story = Story::new();
     assert_eq!(story.runs().first(released()).first(released()).violates(), Some("event order"));
     assert_eq!(Story::new().first(released()).violates(), Some("event order"));
@@ -222,10 +233,10 @@ async fn a_lease_that_ran_out_under_its_job_and_is_told_as_released_is_noticed()
         story.runs();
         // Its session's end is 5 s away.
         sleep(24 * SECOND).await;
-        story.first(What::Cancelled { key: KEY, term: TERM });
+        story.first(EventKind::Cancelled { key: KEY, term: TERM });
         sleep(draining).await;
-        story.first(What::Ended { key: KEY, term: TERM });
-        story.first(What::Reported(Reported::Released { key: KEY, term: TERM })).violates()
+        story.first(EventKind::Ended { key: KEY, term: TERM });
+        story.first(EventKind::Reported(Reported::Released { key: KEY, term: TERM })).violates()
     };
     assert_eq!(told(4 * SECOND).await, None);
     assert_eq!(told(6 * SECOND).await, Some("event order"));
@@ -234,7 +245,7 @@ async fn a_lease_that_ran_out_under_its_job_and_is_told_as_released_is_noticed()
 #[tokio::test(start_paused = true)]
 async fn a_lease_whose_end_nobody_was_told_of_is_noticed() {
     let story = Story::new();
-    story.runs().first(What::Closed { overran: 0 });
+    story.runs().first(EventKind::Closed { overran: 0 });
     story.0.judge(&Stage::Closed(Census::default()));
     assert_eq!(story.violates(), Some("event order"));
 }
@@ -242,7 +253,10 @@ async fn a_lease_whose_end_nobody_was_told_of_is_noticed() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_not_given_back_although_the_program_was_told_is_noticed() {
     let story = Story::new();
-    story.runs().first(What::Ended { key: KEY, term: TERM }).first(What::Returned { key: KEY, term: TERM });
+    story
+        .runs()
+        .first(EventKind::Ended { key: KEY, term: TERM })
+        .first(EventKind::Returned { key: KEY, term: TERM });
     assert_eq!(story.violates(), Some("released means released"));
 }
 
@@ -261,7 +275,7 @@ async fn a_key_that_nobody_holds_although_all_want_it_is_noticed() {
     assert_eq!(judged(by_the_dead), Some("liveness"), "its holder is dead");
     let story = Story::new();
     let idle = Census { wanted: vec![KEY], held: held(), alive: vec![SESSION], ..Census::default() };
-    story.runs().first(What::Ended { key: KEY, term: TERM }).0.judge(&Stage::Settled(idle));
+    story.runs().first(EventKind::Ended { key: KEY, term: TERM }).0.judge(&Stage::Settled(idle));
     assert_eq!(story.violates(), Some("liveness"), "nothing runs");
 }
 
@@ -269,9 +283,9 @@ async fn a_key_that_nobody_holds_although_all_want_it_is_noticed() {
 fn shares(story: &Story, life: Life, session: SessionId, tasks: std::ops::Range<usize>) {
     for task in tasks {
         let (key, term, ticket, tag) = (FIRST_TASK + task, TERM, Ticket::new(1), String::new());
-        story.store(What::Granted { key, term, session, ticket, tag: tag.clone() });
-        story.of(life, What::Noticed { key, term, session, ticket });
-        story.of(life, What::Began { key, term, tag, sort: Sort::Job });
+        story.store(EventKind::Granted { key, term, session, ticket, tag: tag.clone() });
+        story.of(life, EventKind::Noticed { key, term, session, ticket });
+        story.of(life, EventKind::Began { key, term, tag, sort: WorkKind::Job });
     }
 }
 
@@ -284,10 +298,10 @@ async fn more_tasks_than_the_cap_are_noticed_but_not_right_after_it_was_lowered(
         (3, Some(2), SECOND * 2, true),
     ] {
         let story = Story::new();
-        story.open(FIRST, SESSION).first(What::Capped { cap });
+        story.open(FIRST, SESSION).first(EventKind::Capped { cap });
         shares(&story, FIRST, SESSION, 0..2);
         if let Some(cap) = lowered_to {
-            story.first(What::Capped { cap });
+            story.first(EventKind::Capped { cap });
         }
         sleep(after).await;
         shares(&story, FIRST, SESSION, 2..3);
@@ -295,10 +309,15 @@ async fn more_tasks_than_the_cap_are_noticed_but_not_right_after_it_was_lowered(
         assert_eq!(story.violates(), expected, "{cap} {lowered_to:?} {after:?}");
         // What has begun may begin again.
         let story = Story::new();
-        story.open(FIRST, SESSION).first(What::Capped { cap: 1 });
+        story.open(FIRST, SESSION).first(EventKind::Capped { cap: 1 });
         shares(&story, FIRST, SESSION, 0..1);
-        story.first(What::Ended { key: FIRST_TASK, term: TERM });
-        story.first(What::Began { key: FIRST_TASK, term: TERM, tag: String::new(), sort: Sort::Job });
+        story.first(EventKind::Ended { key: FIRST_TASK, term: TERM });
+        story.first(EventKind::Began {
+            key: FIRST_TASK,
+            term: TERM,
+            tag: String::new(),
+            sort: WorkKind::Job,
+        });
         assert_eq!(story.violates(), None);
     }
 }
@@ -328,7 +347,7 @@ async fn tasks_that_are_shared_out_unevenly_are_noticed() {
 async fn a_task_that_moves_while_nothing_changes_is_noticed() {
     for (rest, noticed) in [(SECOND * 60, false), (SECOND * 80, true)] {
         let story = Story::new();
-        story.store(What::Calm);
+        story.store(EventKind::Calm);
         sleep(rest).await;
         story.open(FIRST, SESSION);
         shares(&story, FIRST, SESSION, 0..1);
@@ -340,9 +359,9 @@ async fn a_task_that_moves_while_nothing_changes_is_noticed() {
 async fn leftovers_of_a_closed_instance_are_noticed() {
     let judged = |census: Census| {
         let story = Story::new();
-        story.runs().ends().store(What::Calm).first(What::Closes);
-        story.first(What::Reported(Reported::SessionLost { session: SESSION, why: "closed" }));
-        story.first(What::Closed { overran: 0 });
+        story.runs().ends().store(EventKind::Calm).first(EventKind::Closes);
+        story.first(EventKind::Reported(Reported::SessionLost { session: SESSION, why: "closed" }));
+        story.first(EventKind::Closed { overran: 0 });
         let lives = if census.lives.is_empty() { vec![(FIRST, Vec::new())] } else { census.lives.clone() };
         story.0.judge(&Stage::Closed(Census { lives, ..census }));
         story.violates()
@@ -371,27 +390,27 @@ fn tick(schedule: usize, second: i64) -> TickId {
 impl Story {
     /// The first instance has both schedules, as of now.
     fn schedules(&self) -> &Self {
-        self.store(What::StoreClock { shows: tick(0, 0).instant }).open(FIRST, SESSION);
+        self.store(EventKind::StoreClock { shows: tick(0, 0).instant }).open(FIRST, SESSION);
         for schedule in 0..2 {
             self.owns(schedule, FIRST, SESSION, TERM);
-            self.store(What::Scheduled { schedule, since: tick(0, 0).instant });
+            self.store(EventKind::Scheduled { schedule, since: tick(0, 0).instant });
         }
         self
     }
 
     fn owns(&self, schedule: usize, life: Life, session: SessionId, term: Term) -> &Self {
         let (key, ticket) = (FIRST_SCHEDULE + schedule, Ticket::new(1));
-        self.store(What::Granted { key, term, session, ticket, tag: String::new() });
-        self.of(life, What::Noticed { key, term, session, ticket })
+        self.store(EventKind::Granted { key, term, session, ticket, tag: String::new() });
+        self.of(life, EventKind::Noticed { key, term, session, ticket })
     }
 
     fn claimed(&self, tick: TickId, attempt: u32) -> &Self {
-        self.store(What::Claimed { tick, attempt, term: TERM, session: SESSION, from: None })
+        self.store(EventKind::Claimed { tick, attempt, term: TERM, session: SESSION, from: None })
     }
 
     fn skipped(&self, from: TickId, to: TickId) -> &Self {
         let (tick, from) = (TickId { entry: Of::Skipped, ..to }, Some(from.instant));
-        self.store(What::Claimed { tick, attempt: 1, term: TERM, session: SESSION, from })
+        self.store(EventKind::Claimed { tick, attempt: 1, term: TERM, session: SESSION, from })
     }
 
     fn began(&self, tick: TickId, attempt: u32) -> &Self {
@@ -399,12 +418,12 @@ impl Story {
     }
 
     fn late(&self, tick: TickId, attempt: u32, lateness: Duration) -> &Self {
-        self.first(What::TickBegan { tick, attempt, term: TERM, lateness })
+        self.first(EventKind::TickBegan { tick, attempt, term: TERM, lateness })
     }
 
     fn ended(&self, tick: TickId, attempt: u32, outcome: &'static str) -> &Self {
-        self.first(What::TickEnded { tick, attempt, how: outcome });
-        self.store(What::Finished { tick, attempt, outcome })
+        self.first(EventKind::TickEnded { tick, attempt, how: outcome });
+        self.store(EventKind::Finished { tick, attempt, outcome })
     }
 
     /// All of an attempt.
@@ -434,7 +453,7 @@ async fn a_run_whose_claim_is_not_on_record_is_noticed() {
     assert_eq!(story.claimed(tick(0, 2), 1).began(tick(0, 4), 1).violates(), Some("ticks"));
     let story = Story::new();
     story.schedules();
-    let other = What::Claimed { tick: tick(0, 2), attempt: 1, term: TERM, session: OTHER, from: None };
+    let other = EventKind::Claimed { tick: tick(0, 2), attempt: 1, term: TERM, session: OTHER, from: None };
     assert_eq!(story.store(other).violates(), Some("ticks"), "a claim of somebody who does not have it");
 }
 
@@ -463,7 +482,7 @@ async fn a_claim_that_comes_after_a_purge_may_stand_there_but_begins_nothing() {
     story.schedules();
     sleep(5 * SECOND).await;
     story.ran(tick(0, 2), 1, "succeeded").ran(tick(0, 4), 1, "succeeded");
-    story.store(What::Purged { schedule: 0, mark: tick(0, 2).instant }).claimed(tick(0, 2), 1);
+    story.store(EventKind::Purged { schedule: 0, mark: tick(0, 2).instant }).claimed(tick(0, 2), 1);
     assert_eq!(story.violates(), None);
     assert_eq!(story.began(tick(0, 2), 1).violates(), Some("ticks"));
 }
@@ -486,8 +505,8 @@ async fn a_tick_that_begins_before_its_time_is_noticed() {
         let story = Story::new();
         story.schedules();
         if ahead > 0 {
-            story.store(What::StoreClock { shows: tick(0, ahead).instant });
-            story.store(What::StoreClock { shows: tick(0, 0).instant });
+            story.store(EventKind::StoreClock { shows: tick(0, ahead).instant });
+            story.store(EventKind::StoreClock { shows: tick(0, 0).instant });
         }
         story.skipped(tick(0, 2), tick(0, second - 2)).ran(tick(0, second), 1, "succeeded");
         assert_eq!(story.violates(), noticed.then_some("ticks"), "{ahead} {second}");
@@ -510,7 +529,7 @@ async fn more_ticks_that_are_made_up_for_than_the_cap_are_noticed() {
         let story = Story::new();
         story.schedules();
         if paused {
-            story.store(What::Paused { schedule: 0 });
+            story.store(EventKind::Paused { schedule: 0 });
         }
         sleep(100 * SECOND).await;
         let later = Term::new(12);
@@ -518,8 +537,8 @@ async fn more_ticks_that_are_made_up_for_than_the_cap_are_noticed() {
         for (number, second) in (42..).step_by(2).take(12).enumerate() {
             let late = Duration::from_secs(u64::try_from(100 - second).unwrap());
             let (tick, attempt) = (tick(0, second), 1);
-            story.store(What::Claimed { tick, attempt, term: later, session: SESSION, from: None });
-            story.first(What::TickBegan { tick, attempt, term: later, lateness: late });
+            story.store(EventKind::Claimed { tick, attempt, term: later, session: SESSION, from: None });
+            story.first(EventKind::TickBegan { tick, attempt, term: later, lateness: late });
             story.ended(tick, 1, "succeeded");
             assert_eq!(story.violates(), (number >= most).then_some("ticks"), "{number}");
         }
@@ -533,10 +552,10 @@ async fn a_schedule_that_does_not_run_in_quiet_is_noticed() {
         let story = Story::new();
         story.schedules().ran(tick(0, 2), 1, "succeeded").ran(tick(1, 2), 1, "succeeded");
         sleep(SECOND).await;
-        story.store(What::Calm);
+        story.store(EventKind::Calm);
         sleep(12 * SECOND).await;
         for schedule in 0..2 {
-            story.store(What::Ordered { tick: order(schedule) });
+            story.store(EventKind::Ordered { tick: order(schedule) });
             if ticks {
                 story.skipped(tick(schedule, 4), tick(schedule, 8)).ran(tick(schedule, 10), 1, "succeeded");
             }
@@ -565,14 +584,14 @@ async fn a_schedule_whose_ledger_is_ahead_of_a_clock_that_was_set_again_and_agai
         story.schedules();
         for shows in [-1900, -1400, 600] {
             sleep(500 * SECOND).await;
-            story.store(What::StoreClock { shows: tick(0, shows).instant });
+            story.store(EventKind::StoreClock { shows: tick(0, shows).instant });
         }
         sleep(quiet).await;
-        story.store(What::Calm);
+        story.store(EventKind::Calm);
         let shows = 600 + i64::try_from(quiet.as_secs()).unwrap();
         let order = |schedule| TickId { entry: Of::Order, ..tick(schedule, shows) };
         for schedule in 0..2 {
-            story.store(What::Ordered { tick: order(schedule) }).ran(order(schedule), 1, "succeeded");
+            story.store(EventKind::Ordered { tick: order(schedule) }).ran(order(schedule), 1, "succeeded");
         }
         sleep(60 * SECOND).await;
         let shows = Some(tick(0, shows + 60).instant);

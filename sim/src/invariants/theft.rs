@@ -1,5 +1,5 @@
 use super::Invariant;
-use crate::{Entry, Registry, What};
+use crate::{Entry, EventKind, Registry};
 
 /// A session is declared dead by another only after its ttl has passed since its last beat, less the one per cent by
 /// which clocks may differ.
@@ -11,7 +11,7 @@ impl Invariant for NoTheft {
     }
 
     fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
-        let What::Died { session: id, ground, by } = &entry.what else { return Ok(()) };
+        let EventKind::Died { session: id, ground, by } = &entry.what else { return Ok(()) };
         // Whoever knows when processes end judges that.
         if *ground == "proven" {
             return Ok(());

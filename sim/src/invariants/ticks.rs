@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{Census, Invariant, Stage};
-use crate::{Entry, FIRST_SCHEDULE, Habits, Life, Registry, TickId, What};
+use crate::{Entry, EventKind, FIRST_SCHEDULE, Habits, Life, Registry, TickId};
 use tenure::model::{Entry as Of, SessionId, StoreTime, Term};
 
 /// Largest error of an instance about the store's clock, beside half of the longest time that a call may take,
@@ -92,36 +92,36 @@ impl Invariant for Ticks {
 
     fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         match (&entry.what, entry.life) {
-            (What::StoreClock { shows }, _) => {
+            (EventKind::StoreClock { shows }, _) => {
                 self.set_clock(entry.at, *shows);
                 Ok(())
             }
-            (What::Scheduled { schedule, since }, _) => {
+            (EventKind::Scheduled { schedule, since }, _) => {
                 // Another definition of the same timing changes nothing.
                 self.schedule(*schedule).since.get_or_insert(*since);
                 Ok(())
             }
-            (What::Paused { schedule }, _) => {
+            (EventKind::Paused { schedule }, _) => {
                 self.schedule(*schedule).was_paused = true;
                 Ok(())
             }
-            (What::Purged { schedule, mark }, _) => {
+            (EventKind::Purged { schedule, mark }, _) => {
                 let schedule = self.schedule(*schedule);
                 schedule.mark = schedule.mark.max(Some(*mark));
                 Ok(())
             }
-            (What::Ordered { tick }, _) => {
+            (EventKind::Ordered { tick }, _) => {
                 self.schedule(tick.schedule).wanted = Some(*tick);
                 Ok(())
             }
-            (What::Claimed { tick, attempt, term, session, from }, _) => {
+            (EventKind::Claimed { tick, attempt, term, session, from }, _) => {
                 let Some(habits) = registry.schedule(tick.schedule) else { return Ok(()) };
                 let schedule = self.schedule(tick.schedule);
                 is_the_owner(registry, *tick, *term, *session)?;
                 schedule.claimed(habits, *tick, *attempt, *term)?;
                 schedule.covers(habits, *tick, from.unwrap_or(tick.instant))
             }
-            (What::Finished { tick, attempt, outcome }, _) => {
+            (EventKind::Finished { tick, attempt, outcome }, _) => {
                 let entry = self.schedule(tick.schedule).entries.entry(*tick).or_default();
                 if entry.claimed.last().is_some_and(|(last, _)| last == attempt) {
                     entry.outcome = Some(outcome);
@@ -133,7 +133,7 @@ impl Invariant for Ticks {
                 }
                 Ok(())
             }
-            (What::TickBegan { tick, attempt, term, lateness }, Some(life)) => {
+            (EventKind::TickBegan { tick, attempt, term, lateness }, Some(life)) => {
                 self.is_due(registry, entry.at, *tick)?;
                 let is_sure = self.clock.is_some_and(|clock| clock.is_settled(entry.at));
                 let schedule = self.schedule(tick.schedule);
@@ -146,14 +146,14 @@ impl Invariant for Ticks {
                 }
                 Ok(())
             }
-            (What::TickEnded { tick, attempt, .. }, Some(life)) => {
+            (EventKind::TickEnded { tick, attempt, .. }, Some(life)) => {
                 let running = &mut self.schedule(tick.schedule).running;
                 if running.get(tick).is_some_and(|(of, _, number)| *of == life && number == attempt) {
                     running.remove(tick);
                 }
                 Ok(())
             }
-            (What::Crashed, Some(life)) => {
+            (EventKind::Crashed, Some(life)) => {
                 for schedule in self.schedules.values_mut() {
                     schedule.running.retain(|_, (of, ..)| *of != life);
                 }

@@ -9,7 +9,7 @@ use std::{
 
 use futures::{FutureExt, TryFutureExt, stream::BoxStream};
 
-use crate::{What, key_of};
+use crate::{EventKind, key_of};
 use tenure::{
     clock::{Clock, Moment},
     model::{LockId, LockRecord, Nonce, SessionId},
@@ -20,12 +20,12 @@ use tenure::{
 };
 
 /// Writes down what happens in one instance, in its history or wherever that is read later.
-pub trait Scribe: fmt::Debug + Send + Sync + 'static {
+pub trait Recording: fmt::Debug + Send + Sync + 'static {
     /// Notes an event that has happened just now.
-    fn write(&self, what: What);
+    fn write(&self, what: EventKind);
 }
 
-/// Tells a [`Scribe`] what one instance sends and hears.
+/// Tells a [`Recording`] what one instance sends and hears.
 #[derive(Debug)]
 pub struct Wire {
     store: Arc<dyn Store>,
@@ -34,7 +34,7 @@ pub struct Wire {
 
 #[derive(Debug)]
 struct Ears {
-    scribe: Arc<dyn Scribe>,
+    scribe: Arc<dyn Recording>,
     clock: Arc<dyn Clock>,
     /// Beats sent for the instance's own sessions, and when.
     sent: Mutex<BTreeMap<(SessionId, Nonce), Moment>>,
@@ -57,7 +57,7 @@ impl Ears {
         let SessionSeen::Alive(record) = sighting else { return };
         let sent = self.sent().get(&(session, record.nonce)).copied();
         if let Some(sent) = sent {
-            self.scribe.write(What::Confirmed { session, sent });
+            self.scribe.write(EventKind::Confirmed { session, sent });
         }
     }
 
@@ -67,7 +67,7 @@ impl Ears {
             && self.is_ours(held.by.session)
         {
             let (session, ticket) = (held.by.session, held.by.ticket);
-            self.scribe.write(What::Noticed { key, term: record.term, session, ticket });
+            self.scribe.write(EventKind::Noticed { key, term: record.term, session, ticket });
         }
     }
 }
@@ -75,7 +75,7 @@ impl Ears {
 impl Wire {
     /// A store whose instance reads that clock.
     #[must_use]
-    pub fn new(store: Arc<dyn Store>, scribe: Arc<dyn Scribe>, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(store: Arc<dyn Store>, scribe: Arc<dyn Recording>, clock: Arc<dyn Clock>) -> Self {
         Self { store, ears: Arc::new(Ears { scribe, clock, sent: Mutex::default() }) }
     }
 }
@@ -85,7 +85,7 @@ impl Store for Wire {
         async move {
             let session = open.session;
             self.ears.sends(session, open.nonce);
-            self.ears.scribe.write(What::Opens { session });
+            self.ears.scribe.write(EventKind::Opens { session });
             let sighting = self.store.open(open, limit).await?;
             self.ears.hears(session, &sighting);
             Ok(sighting)

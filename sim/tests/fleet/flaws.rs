@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tenure::sim::Flaw;
 use tenure::testing::{Course, Fault, Operation, Rates};
-use tenure_sim::{Conduct, Deviation, Fleet, Instance, Paces, Plan, Summary, Violation};
+use tenure_sim::{Deviation, Fleet, Instance, JobBehaviour, Paces, Plan, Summary, Violation};
 
 use crate::fleet::world::{play, run, seeds};
 
@@ -130,7 +130,7 @@ const BEATS: &[Operation] = &[Operation::Open, Operation::Beat];
 fn beats_are_answered_late(seed: u64, flaw: Option<Flaw>) -> Result<Summary, Violation> {
     play(seed, plan(Paces::Default, 2, flaw), async |fleet: Fleet| {
         let holder = begun(&fleet, 0).await;
-        holder.lock(0, Conduct::Ignores).await.unwrap();
+        holder.lock(0, JobBehaviour::Ignores).await.unwrap();
         holder.weather().script().always(BEATS, Course::PLAIN.answered_after(2 * SECOND));
         tokio::time::sleep(60 * SECOND).await;
         holder.weather().script().always(BEATS, Fault::Swallowed);
@@ -144,10 +144,10 @@ fn looks_arrive_late(seed: u64, flaw: Option<Flaw>) -> Result<Summary, Violation
     play(seed, plan(Paces::Short, 2, flaw), async |fleet: Fleet| {
         let holder = begun(&fleet, 0).await;
         let waiter = begun(&fleet, 1).await;
-        holder.lock(0, Conduct::Ignores).await.unwrap();
+        holder.lock(0, JobBehaviour::Ignores).await.unwrap();
         let way = Course::PLAIN.late_by(SECOND);
         waiter.weather().script().always(&[Operation::Observe], way);
-        waiter.stands(0, Conduct::Returns);
+        waiter.stands(0, JobBehaviour::Returns);
         tokio::time::sleep(fleet.dice().between(3 * SECOND, 6 * SECOND)).await;
         holder.freeze();
         tokio::time::sleep(8 * SECOND).await;
@@ -181,7 +181,7 @@ fn a_machine_comes_back_at_its_end(seed: u64, flaw: Option<Flaw>) -> Result<Summ
     play(seed, plan(Paces::Short, 1, flaw), async |fleet: Fleet| {
         let holder = begun(&fleet, 0).await;
         for _ in 0..8 {
-            holder.lock(0, Conduct::Relentless).await.unwrap();
+            holder.lock(0, JobBehaviour::Relentless).await.unwrap();
             tokio::time::sleep(fleet.dice().between(SECOND, 2 * SECOND)).await;
             holder.weather().script().always(BEATS, Fault::Swallowed);
             tokio::time::sleep(SECOND / 2).await;
@@ -201,11 +201,11 @@ fn all_crash_but_one(seed: u64, flaw: Option<Flaw>) -> Result<Summary, Violation
     play(seed, Plan { keys: 4, ..plan(Paces::Short, 5, flaw) }, async |fleet: Fleet| {
         for key in 0..4 {
             let holder = begun(&fleet, key).await;
-            holder.lock(key, Conduct::Ignores).await.unwrap();
+            holder.lock(key, JobBehaviour::Ignores).await.unwrap();
         }
         let last = begun(&fleet, 4).await;
         for key in 0..4 {
-            last.stands(key, Conduct::Obeys(u32::MAX));
+            last.stands(key, JobBehaviour::Obeys(u32::MAX));
         }
         tokio::time::sleep(SECOND).await;
         for member in 0..4 {

@@ -13,7 +13,7 @@ use tenure::{
     model::{SessionId, Term, Ticket},
     store::sqlite::SqliteStore,
 };
-use tenure_sim::{What, number_of};
+use tenure_sim::{EventKind, number_of};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{
@@ -164,16 +164,18 @@ fn applied(row: &Row<'_>) -> Option<Applied> {
             };
             return Some(Applied::Died { session: session()?, by_itself, ground });
         }
-        "deleted" => What::LockDeleted { key: number_of(&text(2))? },
-        "session deleted" => What::SessionDeleted { session: session()? },
+        "deleted" => EventKind::LockDeleted { key: number_of(&text(2))? },
+        "session deleted" => EventKind::SessionDeleted { session: session()? },
         _ => {
             let (key, term) = (number_of(&text(2))?, Term::new(number(row, 3).unwrap()?));
             let said = text(5);
             let (session, tag) = said.split_once(' ')?;
             let ticket = number(row, 4).unwrap().and_then(Ticket::try_new);
             match session.parse().ok().zip(ticket) {
-                Some((session, ticket)) => What::Granted { key, term, session, ticket, tag: tag.to_owned() },
-                None => What::Freed { key, term },
+                Some((session, ticket)) => {
+                    EventKind::Granted { key, term, session, ticket, tag: tag.to_owned() }
+                }
+                None => EventKind::Freed { key, term },
             }
         }
     };

@@ -14,7 +14,7 @@ use tenure::{
     clock::Moment,
     model::{SessionId, Term},
 };
-use tenure_sim::{Durations, History, Life, Reported, Violation, What};
+use tenure_sim::{Durations, EventKind, History, Life, Reported, Violation};
 
 use crate::{
     holder::{Pace, config},
@@ -42,7 +42,7 @@ pub(crate) struct Heard {
 pub(crate) struct Entry {
     pub(crate) at: Moment,
     pub(crate) life: Option<Life>,
-    pub(crate) what: What,
+    pub(crate) what: EventKind,
 }
 
 /// Judge of the history.
@@ -93,14 +93,14 @@ impl Court {
     pub(crate) fn hear(&mut self, heard: impl IntoIterator<Item = Heard>) {
         for heard in heard {
             match (heard.life, &heard.line) {
-                (Some(life), Line::Seen(What::Opens { session })) => {
+                (Some(life), Line::Seen(EventKind::Opens { session })) => {
                     self.lives.insert(*session, life);
                     let first = self.opened.entry(*session).or_insert(heard.at);
                     *first = (*first).min(heard.at);
                 }
                 // Then it ends, whether its session is closed or something still runs under it.
-                (Some(life), Line::Seen(What::Closed { .. })) => self.kills(life, heard.at),
-                (_, Line::Seen(What::Reported(Reported::SessionLost { session, .. }))) => {
+                (Some(life), Line::Seen(EventKind::Closed { .. })) => self.kills(life, heard.at),
+                (_, Line::Seen(EventKind::Reported(Reported::SessionLost { session, .. }))) => {
                     self.given_up.insert(*session);
                 }
                 _ => {}
@@ -173,7 +173,7 @@ impl Court {
         // Later ones are judged the next time, then with all that belongs to them.
         let later = entries.partition_point(|entry| entry.at <= until);
         for entry in entries.drain(..later) {
-            if let What::Wrote { key, term, over } = &entry.what {
+            if let EventKind::Wrote { key, term, over } = &entry.what {
                 self.committed.insert((*key, *over + 1, *term));
             }
             let since = entry.at.since(start());
@@ -230,11 +230,15 @@ fn said(heard: &[Heard], ttl: Duration, opened: &BTreeMap<SessionId, Moment>) ->
         entries.push(Entry { at: *at, life: *life, what: what.clone() });
         // A session may have been there, and a beat on record, since they were sent.
         match what {
-            What::Opens { session } if opened.get(session) == Some(at) => {
-                entries.push(Entry { at: *at, life: None, what: What::Opened { session: *session, ttl } });
+            EventKind::Opens { session } if opened.get(session) == Some(at) => {
+                entries.push(Entry {
+                    at: *at,
+                    life: None,
+                    what: EventKind::Opened { session: *session, ttl },
+                });
             }
-            What::Confirmed { session, sent } => {
-                entries.push(Entry { at: *sent, life: None, what: What::Beaten { session: *session } });
+            EventKind::Confirmed { session, sent } => {
+                entries.push(Entry { at: *sent, life: None, what: EventKind::Beaten { session: *session } });
             }
             _ => {}
         }
@@ -249,7 +253,7 @@ fn stored(applied: &[(Moment, Applied)], bounds: &[Moment], lives: &BTreeMap<Ses
             Applied::Seen(what) => what.clone(),
             Applied::Died { session, by_itself, ground } => {
                 let by = lives.get(session).copied().filter(|_| *by_itself);
-                What::Died { session: *session, ground, by }
+                EventKind::Died { session: *session, ground, by }
             }
             Applied::Mark(_) => return None,
         };
@@ -266,9 +270,9 @@ fn applied_by(heard: &[Heard], applied: &[(Moment, Applied)]) -> Vec<Moment> {
     for Heard { at, line, .. } in heard {
         match line {
             Line::Seen(
-                What::Noticed { key, term, .. }
-                | What::Began { key, term, .. }
-                | What::Reported(Reported::Acquired { key, term }),
+                EventKind::Noticed { key, term, .. }
+                | EventKind::Began { key, term, .. }
+                | EventKind::Reported(Reported::Acquired { key, term }),
             ) => {
                 let first = known.entry((*key, *term)).or_insert(*at);
                 *first = (*first).min(*at);
@@ -285,8 +289,8 @@ fn applied_by(heard: &[Heard], applied: &[(Moment, Applied)]) -> Vec<Moment> {
         .rev()
         .map(|(read, applied)| {
             let told = match applied {
-                Applied::Seen(What::Granted { key, term, .. }) => known.get(&(*key, *term)),
-                Applied::Seen(What::Wrote { key, over, .. }) => written.get(&(*key, *over + 1)),
+                Applied::Seen(EventKind::Granted { key, term, .. }) => known.get(&(*key, *term)),
+                Applied::Seen(EventKind::Wrote { key, over, .. }) => written.get(&(*key, *over + 1)),
                 _ => None,
             };
             let bound = [Some(*read), told.copied(), next].into_iter().flatten().min().unwrap_or(*read);
@@ -307,19 +311,19 @@ mod tests {
         start() + Duration::from_millis(millis)
     }
 
-    fn heard(millis: u64, what: What) -> Heard {
+    fn heard(millis: u64, what: EventKind) -> Heard {
         Heard { at: at(millis), life: Some(Life { member: 0, number: 1 }), line: Line::Seen(what) }
     }
 
     fn granted(key: usize, term: u64) -> Applied {
         let session = SessionId::from_u128(0);
         let (term, ticket, tag) = (Term::new(term), Ticket::new(1), String::new());
-        Applied::Seen(What::Granted { key, term, session, ticket, tag })
+        Applied::Seen(EventKind::Granted { key, term, session, ticket, tag })
     }
 
     #[test]
     fn a_grant_stands_where_it_was_known_first_and_never_behind_a_later_one() {
-        let noticed = What::Noticed {
+        let noticed = EventKind::Noticed {
             key: 1,
             term: Term::new(5),
             session: SessionId::from_u128(0),
@@ -338,7 +342,7 @@ mod tests {
     #[test]
     fn entries_after_the_judged_time_are_kept_and_judged_later() {
         let mut court = Court::new(1, 1, Pace::Quick);
-        let polled = |term| What::Polled { key: 0, term: Term::new(term) };
+        let polled = |term| EventKind::Polled { key: 0, term: Term::new(term) };
         court.hear([heard(10, polled(1)), heard(50, polled(1))]);
         court.apply([(at(40), granted(0, 2))]);
         assert!(court.judge_until(at(45)).is_none());
@@ -349,7 +353,7 @@ mod tests {
     #[test]
     fn a_poll_under_a_term_that_was_over_for_certain_is_noticed() {
         let mut court = Court::new(1, 1, Pace::Quick);
-        let polled = |term| What::Polled { key: 0, term: Term::new(term) };
+        let polled = |term| EventKind::Polled { key: 0, term: Term::new(term) };
         court.apply([(at(5), granted(0, 1)), (at(40), granted(0, 2))]);
         court.hear([heard(10, polled(1)), heard(50, polled(1))]);
         let violation = court.judge_until(at(60)).unwrap();
@@ -362,7 +366,7 @@ mod tests {
         let died = |millis| (at(millis), Applied::Died { session, by_itself: false, ground: "by another" });
         let judge = |died| {
             let mut court = Court::new(1, 1, Pace::Quick);
-            court.hear([heard(10, What::Opens { session }), heard(2000, What::Opens { session })]);
+            court.hear([heard(10, EventKind::Opens { session }), heard(2000, EventKind::Opens { session })]);
             court.apply([died]);
             court.judge_until(at(4000)).map(|violation| violation.invariant)
         };
@@ -375,10 +379,10 @@ mod tests {
         let session = SessionId::from_u128(7);
         let life = Life { member: 0, number: 1 };
         let died = || (at(50), Applied::Died { session, by_itself: false, ground: PROVEN });
-        let lost = What::Reported(Reported::SessionLost { session, why: "expired" });
-        let judge = |killed: Option<u64>, lost: Option<What>| {
+        let lost = EventKind::Reported(Reported::SessionLost { session, why: "expired" });
+        let judge = |killed: Option<u64>, lost: Option<EventKind>| {
             let mut court = Court::new(1, 1, Pace::Quick);
-            court.hear([heard(10, What::Opens { session })]);
+            court.hear([heard(10, EventKind::Opens { session })]);
             court.hear(lost.map(|lost| heard(40, lost)));
             if let Some(millis) = killed {
                 court.kills(life, at(millis));
@@ -395,11 +399,11 @@ mod tests {
     #[test]
     fn writes_of_a_key_are_followed_after_its_lock_was_deleted() {
         let mut court = Court::new(1, 1, Pace::Quick);
-        let wrote = |term, over| Applied::Seen(What::Wrote { key: 0, term: Term::new(term), over });
+        let wrote = |term, over| Applied::Seen(EventKind::Wrote { key: 0, term: Term::new(term), over });
         court.apply([
             (at(5), granted(0, 1)),
             (at(6), wrote(1, 0)),
-            (at(7), Applied::Seen(What::LockDeleted { key: 0 })),
+            (at(7), Applied::Seen(EventKind::LockDeleted { key: 0 })),
             (at(8), wrote(1, 1)),
             (at(9), granted(0, 2)),
             (at(10), wrote(2, 2)),
@@ -413,7 +417,7 @@ mod tests {
     fn a_commit_that_was_acknowledged_and_is_missing_is_noticed() {
         let mut court = Court::new(1, 1, Pace::Quick);
         let (key, term) = (0, Term::new(1));
-        court.apply([(at(5), Applied::Seen(What::Wrote { key, term, over: 0 }))]);
+        court.apply([(at(5), Applied::Seen(EventKind::Wrote { key, term, over: 0 }))]);
         let committed = |millis, version| Heard {
             at: at(millis),
             life: None,

@@ -16,7 +16,7 @@ use tenure::{
     clock::Moment,
     model::{SessionId, Term},
 };
-use tenure_sim::{FIRST_TASK, Life, What};
+use tenure_sim::{EventKind, FIRST_TASK, Life};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -126,23 +126,23 @@ impl Hearing {
     fn hear(&self, life: Life, at: Moment, line: Line) {
         let mut ears = self.ears();
         match &line {
-            Line::Seen(What::Polled { key, term }) => {
+            Line::Seen(EventKind::Polled { key, term }) => {
                 ears.polled.insert(*key, (at, life, *term));
             }
-            Line::Seen(What::Began { key, term, .. }) => {
+            Line::Seen(EventKind::Began { key, term, .. }) => {
                 let job = Job { life, term: *term, began: at, ended: None };
                 ears.jobs.entry(*key).or_default().push(job);
             }
-            Line::Seen(What::Ended { key, term }) => {
+            Line::Seen(EventKind::Ended { key, term }) => {
                 let jobs = ears.jobs.entry(*key).or_default();
                 if let Some(job) = jobs.iter_mut().rfind(|job| job.life == life && job.term == *term) {
                     job.ended = Some(at);
                 }
             }
-            Line::Seen(What::Opens { session }) => {
+            Line::Seen(EventKind::Opens { session }) => {
                 ears.sessions.insert(life, *session);
             }
-            Line::Seen(What::Reported(tenure_sim::Reported::Overran { .. })) => ears.overruns += 1,
+            Line::Seen(EventKind::Reported(tenure_sim::Reported::Overran { .. })) => ears.overruns += 1,
             Line::Ticked { .. } => ears.ticks += 1,
             Line::Committed { .. } => ears.commits += 1,
             Line::Echo(number) => {
@@ -298,13 +298,13 @@ impl Fleet {
         self.processes[member].as_mut().unwrap_or_else(|| panic!("member {member} does not run"))
     }
 
-    fn done_to(&self, life: Option<Life>, what: What) {
+    fn done_to(&self, life: Option<Life>, what: EventKind) {
         self.hearing.ears().heard.push(Heard { at: now(), life, line: Line::Seen(what) });
     }
 
     /// Something is done to somebody else.
     pub(crate) fn trouble(&self, what: impl Into<String>) {
-        self.done_to(None, What::Fault(what.into()));
+        self.done_to(None, EventKind::Fault(what.into()));
     }
 
     /// Kill -9.
@@ -315,7 +315,7 @@ impl Fleet {
         let status = process.child.wait().expect("it was not waited for");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "it ran until then");
         process.heard_out().await;
-        self.done_to(Some(process.life), What::Crashed);
+        self.done_to(Some(process.life), EventKind::Crashed);
     }
 
     /// Closes its engine, and lets it end.
@@ -330,7 +330,7 @@ impl Fleet {
         let status = process.child.wait().expect("it was not waited for");
         assert!(status.success(), "member {member} ended with {status}");
         // Its events may come after it has said that it is closed, and its last lines with them.
-        self.done_to(Some(process.life), What::Crashed);
+        self.done_to(Some(process.life), EventKind::Crashed);
     }
 
     /// SIGSTOP. Returns when all of it stands still.
@@ -343,7 +343,7 @@ impl Fleet {
             other => Err(other),
         })
         .await;
-        self.done_to(Some(life), What::Froze);
+        self.done_to(Some(life), EventKind::Froze);
     }
 
     /// SIGCONT.
@@ -352,7 +352,7 @@ impl Fleet {
         let life = process.life;
         assert_eq!(process.state(), Some('T'), "it stood still until now");
         let pid = process.pid();
-        self.done_to(Some(life), What::Thawed);
+        self.done_to(Some(life), EventKind::Thawed);
         kill_process(pid, Signal::CONT).expect("it runs");
     }
 

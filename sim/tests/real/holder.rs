@@ -29,7 +29,8 @@ use tenure::{
     },
 };
 use tenure_sim::{
-    Dice, Life, Reported, SPREAD, Scribe, Sort, Watched, What, Wire, Witness, lock_id, number_of, task_name,
+    Dice, EventKind, Life, Recording, Reported, SPREAD, Watched, Wire, Witness, WorkKind, lock_id, number_of,
+    task_name,
 };
 use tokio::{
     runtime::Handle,
@@ -139,8 +140,8 @@ fn allowed_at() -> Moment {
     LOOKED.get().unwrap_or_else(|| SystemClock::new().now())
 }
 
-impl Scribe for Pen {
-    fn write(&self, what: What) {
+impl Recording for Pen {
+    fn write(&self, what: EventKind) {
         say(&Line::Seen(what));
     }
 }
@@ -162,7 +163,7 @@ fn holds() {
         .with_timer(tracing_subscriber::fmt::time::uptime())
         .init();
     metrics::set_global_recorder(Numbers(illness.clone())).unwrap();
-    Pen.write(What::Started);
+    Pen.write(EventKind::Started);
     let (tell, told) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -205,9 +206,9 @@ async fn live(order: Order, illness: Arc<Illness>, mut told: mpsc::UnboundedRece
     }
     idle.store(true, Ordering::SeqCst);
     let Some((elect, kept)) = running else { return };
-    Pen.write(What::Closes);
+    Pen.write(EventKind::Closes);
     let closed = elect.close().await;
-    Pen.write(What::Closed { overran: closed.overran.len() });
+    Pen.write(EventKind::Closed { overran: closed.overran.len() });
     drop(kept);
 }
 
@@ -267,7 +268,7 @@ async fn start(
     tokio::spawn(async move {
         while let Some(event) = events.next().await {
             if let Some(told) = Reported::of(&event) {
-                Pen.write(What::Reported(told));
+                Pen.write(EventKind::Reported(told));
             }
         }
     });
@@ -328,10 +329,10 @@ fn guards(elect: &Elect, key: usize, tag: &str, mut dice: Dice, idle: &AtomicBoo
             continue;
         }
         let tag = tag.to_owned();
-        say_of(allowed_at(), &Line::Seen(What::Began { key, term, tag, sort: Sort::Guard }));
+        say_of(allowed_at(), &Line::Seen(EventKind::Began { key, term, tag, sort: WorkKind::Guard }));
         tell_of_cancelling(&lease, key);
         works(&lease, key, dice.between(Duration::ZERO, Duration::from_secs(3)));
-        Pen.write(What::Ended { key, term });
+        Pen.write(EventKind::Ended { key, term });
     }
 }
 
@@ -339,7 +340,7 @@ fn tell_of_cancelling(lease: &Lease, key: usize) {
     let (token, term) = (lease.token(), lease.term());
     looking().spawn(async move {
         token.cancelled().await;
-        Pen.write(What::Cancelled { key, term });
+        Pen.write(EventKind::Cancelled { key, term });
     });
 }
 
@@ -361,7 +362,7 @@ fn pulse(elect: &Elect) -> Schedule {
 
 /// Takes part in the spread. Its tickets have no names.
 fn share(elect: &Elect, order: &Order, hands: &Hands, dice: Dice) -> Spread {
-    Pen.write(What::Capped { cap: order.cap });
+    Pen.write(EventKind::Capped { cap: order.cap });
     let spread = elect.spread(SPREAD).tasks((0..order.tasks).map(task_name));
     let spread = spread.cap(u32::try_from(order.cap).unwrap()).again_after(Duration::from_millis(100));
     let hands = hands.clone();
@@ -386,7 +387,7 @@ struct Hands {
 
 /// Behaviour of a job.
 #[derive(Clone, Copy, Debug)]
-enum Conduct {
+enum JobBehaviour {
     /// Returns after a while, or when it is told to stop.
     Returns(Duration),
     /// Returns when it is told to stop.
@@ -397,7 +398,7 @@ enum Conduct {
     Ignores,
 }
 
-impl Conduct {
+impl JobBehaviour {
     fn any(dice: &mut Dice) -> Self {
         match dice.below(10) {
             0..4 => Self::Returns(dice.between(Duration::from_millis(500), Duration::from_secs(6))),
@@ -410,13 +411,13 @@ impl Conduct {
 
 fn job(lease: Lease, key: usize, tag: &str, hands: Hands, mut dice: Dice) -> Watched<Watch> {
     let term = lease.term();
-    Pen.write(What::Began { key, term, tag: tag.to_owned(), sort: Sort::Job });
+    Pen.write(EventKind::Began { key, term, tag: tag.to_owned(), sort: WorkKind::Job });
     tell_of_cancelling(&lease, key);
     if hands.with_guards && key % 3 == 1 {
         let (lease, time) = (lease.clone(), dice.between(Duration::ZERO, Duration::from_secs(6)));
         tokio::task::spawn_blocking(move || works(&lease, key, time));
     }
-    let conduct = Conduct::any(&mut dice);
+    let conduct = JobBehaviour::any(&mut dice);
     let polls = hands.pace.polls();
     let work = async move {
         let ticks = async {
@@ -428,15 +429,15 @@ fn job(lease: Lease, key: usize, tag: &str, hands: Hands, mut dice: Dice) -> Wat
         };
         let enough = async {
             match conduct {
-                Conduct::Returns(after) => {
+                JobBehaviour::Returns(after) => {
                     tokio::select! { () = lease.cancelled() => {} () = sleep(after) => {} }
                 }
-                Conduct::Obeys => lease.cancelled().await,
-                Conduct::Drains => {
+                JobBehaviour::Obeys => lease.cancelled().await,
+                JobBehaviour::Drains => {
                     lease.cancelled().await;
                     sleep(lease.remaining() * 4 / 5).await;
                 }
-                Conduct::Ignores => std::future::pending().await,
+                JobBehaviour::Ignores => std::future::pending().await,
             }
         };
         tokio::select! {
@@ -454,7 +455,7 @@ fn job(lease: Lease, key: usize, tag: &str, hands: Hands, mut dice: Dice) -> Wat
 fn works(lease: &Lease, key: usize, time: Duration) {
     let (term, enough) = (lease.term(), SystemClock::new().now() + time);
     while !lease.is_cancelled() && allowed_at() < enough {
-        say_of(allowed_at(), &Line::Seen(What::Polled { key, term }));
+        say_of(allowed_at(), &Line::Seen(EventKind::Polled { key, term }));
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -489,12 +490,12 @@ struct Watch {
 
 impl Witness for Watch {
     fn polls(&mut self) {
-        say_of(allowed_at(), &Line::Seen(What::Polled { key: self.key, term: self.term }));
+        say_of(allowed_at(), &Line::Seen(EventKind::Polled { key: self.key, term: self.term }));
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        Pen.write(What::Ended { key: self.key, term: self.term });
+        Pen.write(EventKind::Ended { key: self.key, term: self.term });
     }
 }

@@ -13,7 +13,7 @@ use tenure::{
     clock::Moment,
     model::{SessionId, Term, Ticket},
 };
-use tenure_sim::{What, number_of};
+use tenure_sim::{EventKind, number_of};
 use tokio::{
     sync::mpsc,
     time::{sleep, timeout},
@@ -31,7 +31,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Applied {
     /// For the history.
-    Seen(What),
+    Seen(EventKind),
     /// A session ended, by its own doing or by that of another.
     Died { session: SessionId, by_itself: bool, ground: &'static str },
     /// A marker.
@@ -68,11 +68,11 @@ impl Documents {
         match collection {
             "locks" => std::mem::take(&mut self.locks)
                 .into_keys()
-                .map(|key| seen(What::LockDeleted { key }))
+                .map(|key| seen(EventKind::LockDeleted { key }))
                 .collect(),
             "sessions" => std::mem::take(&mut self.sessions)
                 .into_keys()
-                .map(|session| seen(What::SessionDeleted { session }))
+                .map(|session| seen(EventKind::SessionDeleted { session }))
                 .collect(),
             _ => Vec::new(),
         }
@@ -82,7 +82,7 @@ impl Documents {
         let key = number_of(id(event)?.as_document()?.get_str("key").ok()?)?;
         if event.operation_type == OperationType::Delete {
             self.locks.remove(&key)?;
-            return Some(Applied::Seen(What::LockDeleted { key }));
+            return Some(Applied::Seen(EventKind::LockDeleted { key }));
         }
         let before = self.locks.get(&key).map(holding);
         let document = self.locks.entry(key).or_default();
@@ -95,9 +95,9 @@ impl Documents {
         Some(Applied::Seen(match holder {
             Some((session, ticket)) => {
                 let tag = document.get_str("who").unwrap_or_default().to_owned();
-                What::Granted { key, term, session, ticket, tag }
+                EventKind::Granted { key, term, session, ticket, tag }
             }
-            None => What::Freed { key, term },
+            None => EventKind::Freed { key, term },
         }))
     }
 
@@ -105,7 +105,7 @@ impl Documents {
         let session = id(event)?.as_str()?.parse().ok()?;
         if event.operation_type == OperationType::Delete {
             self.sessions.remove(&session)?;
-            return Some(Applied::Seen(What::SessionDeleted { session }));
+            return Some(Applied::Seen(EventKind::SessionDeleted { session }));
         }
         let was_dead = self.sessions.get(&session).is_some_and(|before| before.get_document("death").is_ok());
         let document = self.sessions.entry(session).or_default();
@@ -123,7 +123,7 @@ impl Documents {
         let version = u64::try_from(document.get_i64("version").ok()?).ok()?;
         let term = Term::try_new(u64::try_from(document.get_i64("term").ok()?).ok()?)?;
         let over = version.checked_sub(1)?;
-        Some(Applied::Seen(What::Wrote { key, term, over }))
+        Some(Applied::Seen(EventKind::Wrote { key, term, over }))
     }
 }
 

@@ -6,13 +6,13 @@ use tenure::{
     clock::Moment,
     model::{SessionId, Term, Ticket},
 };
-use tenure_sim::{Reported, Sort, What};
+use tenure_sim::{EventKind, Reported, WorkKind};
 
 /// A message of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     /// For the history.
-    Seen(What),
+    Seen(EventKind),
     /// A fenced transaction of its was acknowledged, which wrote this version of the key's resource.
     Committed { key: usize, term: Term, version: u64 },
     /// An attempt at a tick of the schedule begins.
@@ -40,28 +40,32 @@ pub(crate) fn write(at: Moment, line: &Line) -> String {
     format!("> {} {said}\n", at.since(start()).as_nanos())
 }
 
-fn seen(what: &What) -> String {
+fn seen(what: &EventKind) -> String {
     match what {
-        What::Opens { session } => format!("opens {session}"),
-        What::Confirmed { session, sent } => {
+        EventKind::Opens { session } => format!("opens {session}"),
+        EventKind::Confirmed { session, sent } => {
             format!("confirmed {session} {}", sent.since(start()).as_nanos())
         }
-        What::Noticed { key, term, session, ticket } => format!("noticed {key} {term} {session} {ticket}"),
-        What::Began { key, term, tag, .. } => format!("began {key} {term} {tag}"),
-        What::Polled { key, term } => format!("polled {key} {term}"),
-        What::Ended { key, term } => format!("ended {key} {term}"),
-        What::Cancelled { key, term } => format!("cancelled {key} {term}"),
-        What::Reported(Reported::SessionOpened { session }) => format!("session-opened {session}"),
-        What::Reported(Reported::SessionLost { session, why }) => format!("session-lost {session} {why}"),
-        What::Reported(Reported::Acquired { key, term }) => format!("acquired {key} {term}"),
-        What::Reported(Reported::Lost { key, term, why }) => format!("lost {key} {term} {why}"),
-        What::Reported(Reported::Released { key, term }) => format!("released {key} {term}"),
-        What::Reported(Reported::Overran { key, term }) => format!("overran {key} {term}"),
-        What::Reported(Reported::Missed { events }) => format!("missed {events}"),
-        What::Capped { cap } => format!("capped {cap}"),
-        What::Started => "started".to_owned(),
-        What::Closes => "closes".to_owned(),
-        What::Closed { overran } => format!("closed {overran}"),
+        EventKind::Noticed { key, term, session, ticket } => {
+            format!("noticed {key} {term} {session} {ticket}")
+        }
+        EventKind::Began { key, term, tag, .. } => format!("began {key} {term} {tag}"),
+        EventKind::Polled { key, term } => format!("polled {key} {term}"),
+        EventKind::Ended { key, term } => format!("ended {key} {term}"),
+        EventKind::Cancelled { key, term } => format!("cancelled {key} {term}"),
+        EventKind::Reported(Reported::SessionOpened { session }) => format!("session-opened {session}"),
+        EventKind::Reported(Reported::SessionLost { session, why }) => {
+            format!("session-lost {session} {why}")
+        }
+        EventKind::Reported(Reported::Acquired { key, term }) => format!("acquired {key} {term}"),
+        EventKind::Reported(Reported::Lost { key, term, why }) => format!("lost {key} {term} {why}"),
+        EventKind::Reported(Reported::Released { key, term }) => format!("released {key} {term}"),
+        EventKind::Reported(Reported::Overran { key, term }) => format!("overran {key} {term}"),
+        EventKind::Reported(Reported::Missed { events }) => format!("missed {events}"),
+        EventKind::Capped { cap } => format!("capped {cap}"),
+        EventKind::Started => "started".to_owned(),
+        EventKind::Closes => "closes".to_owned(),
+        EventKind::Closed { overran } => format!("closed {overran}"),
         other => panic!("no process says {other:?}"),
     }
 }
@@ -71,25 +75,25 @@ pub(crate) fn read(line: &str) -> Option<(Moment, Line)> {
     let mut words = line.strip_prefix("> ")?.split(' ');
     let at = moment(&mut words)?;
     let said = match words.next()? {
-        "opens" => Line::Seen(What::Opens { session: session(&mut words)? }),
+        "opens" => Line::Seen(EventKind::Opens { session: session(&mut words)? }),
         "confirmed" => {
-            Line::Seen(What::Confirmed { session: session(&mut words)?, sent: moment(&mut words)? })
+            Line::Seen(EventKind::Confirmed { session: session(&mut words)?, sent: moment(&mut words)? })
         }
-        "noticed" => Line::Seen(What::Noticed {
+        "noticed" => Line::Seen(EventKind::Noticed {
             key: number(&mut words)?,
             term: term(&mut words)?,
             session: session(&mut words)?,
             ticket: Ticket::try_new(number(&mut words)?)?,
         }),
-        "began" => Line::Seen(What::Began {
+        "began" => Line::Seen(EventKind::Began {
             key: number(&mut words)?,
             term: term(&mut words)?,
             tag: words.next()?.to_owned(),
-            sort: Sort::Job,
+            sort: WorkKind::Job,
         }),
-        "polled" => Line::Seen(What::Polled { key: number(&mut words)?, term: term(&mut words)? }),
-        "ended" => Line::Seen(What::Ended { key: number(&mut words)?, term: term(&mut words)? }),
-        "cancelled" => Line::Seen(What::Cancelled { key: number(&mut words)?, term: term(&mut words)? }),
+        "polled" => Line::Seen(EventKind::Polled { key: number(&mut words)?, term: term(&mut words)? }),
+        "ended" => Line::Seen(EventKind::Ended { key: number(&mut words)?, term: term(&mut words)? }),
+        "cancelled" => Line::Seen(EventKind::Cancelled { key: number(&mut words)?, term: term(&mut words)? }),
         "session-opened" => told(Reported::SessionOpened { session: session(&mut words)? }),
         "session-lost" => {
             told(Reported::SessionLost { session: session(&mut words)?, why: reason(words.next()?) })
@@ -103,10 +107,10 @@ pub(crate) fn read(line: &str) -> Option<(Moment, Line)> {
         "released" => told(Reported::Released { key: number(&mut words)?, term: term(&mut words)? }),
         "overran" => told(Reported::Overran { key: number(&mut words)?, term: term(&mut words)? }),
         "missed" => told(Reported::Missed { events: number(&mut words)? }),
-        "capped" => Line::Seen(What::Capped { cap: number(&mut words)? }),
-        "started" => Line::Seen(What::Started),
-        "closes" => Line::Seen(What::Closes),
-        "closed" => Line::Seen(What::Closed { overran: number(&mut words)? }),
+        "capped" => Line::Seen(EventKind::Capped { cap: number(&mut words)? }),
+        "started" => Line::Seen(EventKind::Started),
+        "closes" => Line::Seen(EventKind::Closes),
+        "closed" => Line::Seen(EventKind::Closed { overran: number(&mut words)? }),
         "committed" => Line::Committed {
             key: number(&mut words)?,
             term: term(&mut words)?,
@@ -120,7 +124,7 @@ pub(crate) fn read(line: &str) -> Option<(Moment, Line)> {
 }
 
 fn told(told: Reported) -> Line {
-    Line::Seen(What::Reported(told))
+    Line::Seen(EventKind::Reported(told))
 }
 
 fn number<T: std::str::FromStr>(words: &mut std::str::Split<'_, char>) -> Option<T> {
@@ -152,25 +156,25 @@ fn lines_are_read_as_they_were_written() {
     let session = "00112233445566778899aabbccddeeff".parse().unwrap();
     let (key, term, ticket) = (3, Term::new(9), Ticket::new(7));
     let all = [
-        What::Opens { session },
-        What::Confirmed { session, sent: at },
-        What::Noticed { key, term, session, ticket },
-        What::Began { key, term, tag: "2.1-3".to_owned(), sort: Sort::Job },
-        What::Polled { key, term },
-        What::Ended { key, term },
-        What::Cancelled { key, term },
-        What::Reported(Reported::SessionOpened { session }),
-        What::Reported(Reported::SessionLost { session, why: "closed" }),
-        What::Reported(Reported::Acquired { key, term }),
-        What::Reported(Reported::Lost { key, term, why: "expired" }),
-        What::Reported(Reported::Released { key, term }),
-        What::Reported(Reported::Overran { key, term }),
-        What::Reported(Reported::Missed { events: 4 }),
-        What::Capped { cap: 12 },
-        What::Reported(Reported::Lost { key, term, why: "moved" }),
-        What::Started,
-        What::Closes,
-        What::Closed { overran: 2 },
+        EventKind::Opens { session },
+        EventKind::Confirmed { session, sent: at },
+        EventKind::Noticed { key, term, session, ticket },
+        EventKind::Began { key, term, tag: "2.1-3".to_owned(), sort: WorkKind::Job },
+        EventKind::Polled { key, term },
+        EventKind::Ended { key, term },
+        EventKind::Cancelled { key, term },
+        EventKind::Reported(Reported::SessionOpened { session }),
+        EventKind::Reported(Reported::SessionLost { session, why: "closed" }),
+        EventKind::Reported(Reported::Acquired { key, term }),
+        EventKind::Reported(Reported::Lost { key, term, why: "expired" }),
+        EventKind::Reported(Reported::Released { key, term }),
+        EventKind::Reported(Reported::Overran { key, term }),
+        EventKind::Reported(Reported::Missed { events: 4 }),
+        EventKind::Capped { cap: 12 },
+        EventKind::Reported(Reported::Lost { key, term, why: "moved" }),
+        EventKind::Started,
+        EventKind::Closes,
+        EventKind::Closed { overran: 2 },
     ];
     let ticked = Line::Ticked { instant: 1_767_225_600_000, attempt: 2 };
     let others = [Line::Committed { key, term, version: 12 }, ticked, Line::Echo(5)];

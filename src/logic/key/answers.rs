@@ -6,7 +6,7 @@ use super::{
     KeyMachine, SOON,
     choose::named,
     state::{HeldState, NextStep, QueuePlace},
-    types::{Context, Op, OpReply, Out, Patience, TicketOutcome},
+    types::{Context, Op, OpReply, Output, Patience, TicketOutcome},
 };
 use crate::{
     StoreError,
@@ -65,7 +65,7 @@ impl KeyMachine {
             }
             (Op::Take { by, dead }, OpReply::Took(answer)) => {
                 if let (TakeAnswer::Taken(_), [dead]) = (&answer, &dead[..]) {
-                    self.out.push(Out::TookOver(*dead));
+                    self.out.push(Output::TookOver(*dead));
                 }
                 self.took(context, &by, answer);
             }
@@ -118,7 +118,7 @@ impl KeyMachine {
             && matches!(op, Op::Release { .. })
             && let Some(back) = self.returns.pop_front()
         {
-            self.out.push(Out::Returned(back.ticket));
+            self.out.push(Output::Returned(back.ticket));
         }
         let taken = if let Op::Take { by, .. } = op { Some(by.ticket) } else { None };
         if let Some(head) = self.line.front_mut()
@@ -131,7 +131,7 @@ impl KeyMachine {
                 let is_take_lost = unknown && taken.is_some();
                 self.undecided |= head.unconfirmed || is_take_lost;
                 self.line.pop_front();
-                self.out.push(Out::Verdict(ticket, TicketOutcome::Failed(error)));
+                self.out.push(Output::Verdict(ticket, TicketOutcome::Failed(error)));
             }
         }
         if let Some(ticket) = taken.filter(|_| unknown) {
@@ -249,7 +249,7 @@ impl KeyMachine {
             head.step = if head.step == NextStep::Try { NextStep::Try } else { NextStep::Again };
             return;
         }
-        self.out.push(Out::Watch(session, Some(named)));
+        self.out.push(Output::Watch(session, Some(named)));
         match (head.patience, dead) {
             (Patience::Once, Some(liveness)) => self.inquired(liveness),
             // Asked about next.
@@ -267,7 +267,7 @@ impl KeyMachine {
         let left = closed_for(context, &record);
         self.last_seen.other = None;
         if let Some(ticket) = self.drop_impatient_head() {
-            self.out.push(Out::Verdict(ticket, TicketOutcome::Closed(Box::new(record))));
+            self.out.push(Output::Verdict(ticket, TicketOutcome::Closed(Box::new(record))));
         } else {
             // A little late, so that it is open by then. Or the next poll, if that is sooner; or if the guess is
             // wrong, since the store says that the key is closed, and by the guess it is open.
@@ -283,9 +283,9 @@ impl KeyMachine {
         self.last_seen.other = None;
         self.last_seen.refused = true;
         if let Some(ticket) = self.drop_impatient_head() {
-            self.out.push(Out::Verdict(ticket, TicketOutcome::Refused(refusal)));
+            self.out.push(Output::Verdict(ticket, TicketOutcome::Refused(refusal)));
         } else {
-            self.out.extend((!self.line.is_empty()).then_some(Out::Refused(refusal)));
+            self.out.extend((!self.line.is_empty()).then_some(Output::Refused(refusal)));
             self.schedule_next_look(context.now, self.poll);
         }
     }
@@ -297,7 +297,7 @@ impl KeyMachine {
         if let Some(record) = self.last_seen.other.clone()
             && let Some(ticket) = self.drop_impatient_head()
         {
-            self.out.push(Out::Verdict(ticket, TicketOutcome::Held(record, liveness)));
+            self.out.push(Output::Verdict(ticket, TicketOutcome::Held(record, liveness)));
         }
     }
 

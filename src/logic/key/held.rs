@@ -5,7 +5,7 @@ use std::{collections::VecDeque, mem, time::Duration};
 use super::{
     FIRST_REST, KeyMachine,
     state::{HeldLock, HeldState, LastRelease, NextStep, QueuePlace, Return},
-    types::{Context, Handback, Out, Patience, TicketOutcome},
+    types::{Context, Handback, Output, Patience, TicketOutcome},
 };
 use crate::{
     backoff::jittered,
@@ -29,7 +29,7 @@ impl KeyMachine {
         if let Some(held) = self.held.take_if(|held| held.ticket == ticket) {
             let line = self.take_next_in_line(context, &handback);
             if handback.keep || held.hold == HeldState::Lost || Some(held.session) != context.current {
-                self.out.push(Out::Returned(ticket));
+                self.out.push(Output::Returned(ticket));
             } else {
                 self.give_back(held.session, held.ticket, held.term, handback);
                 if let Some(back) = self.returns.back_mut() {
@@ -94,7 +94,7 @@ impl KeyMachine {
                     self.leave_line(session, ticket);
                 }
                 self.changed = context.now;
-                self.out.push(Out::Verdict(ticket, TicketOutcome::Granted { term, since }));
+                self.out.push(Output::Verdict(ticket, TicketOutcome::Granted { term, since }));
                 self.turn_away_the_impatient();
             }
             None => {
@@ -176,14 +176,14 @@ impl KeyMachine {
                 let loss = lost(&record, held.term);
                 held.hold = HeldState::Runs;
                 held.term = record.term;
-                self.out.push(Out::Lost(ticket, loss));
+                self.out.push(Output::Lost(ticket, loss));
                 return;
             }
             TakeAnswer::Held(record) | TakeAnswer::Closed(record) => lost(&record, held.term),
             TakeAnswer::Refused(refusal) => Loss::Vanished { found: refusal.to_string() },
         };
         held.hold = HeldState::Lost;
-        self.out.push(Out::Lost(ticket, found));
+        self.out.push(Output::Lost(ticket, found));
         // Until the job has ended nobody here can take the lock up: they wait.
         let places: Vec<_> =
             self.line.iter().filter(|contender| contender.place != QueuePlace::Nowhere).collect();
@@ -209,7 +209,7 @@ impl KeyMachine {
         let Some(back) = self.returns.iter_mut().find(|back| back.term == term) else { return };
         back.refused += 1;
         if back.refused >= RELEASE_TRIES {
-            self.out.push(Out::Refused(refusal));
+            self.out.push(Output::Refused(refusal));
             self.on_released(context, term, then);
         } else {
             let whole = FIRST_REST.saturating_mul(1 << back.refused);
@@ -220,7 +220,7 @@ impl KeyMachine {
     pub(super) fn on_released(&mut self, context: Context<'_>, term: Term, then: &ReleaseTo) {
         let Some(place) = self.returns.iter().position(|back| back.term == term) else { return };
         let Some(back) = self.returns.remove(place) else { return };
-        self.out.push(Out::Returned(back.ticket));
+        self.out.push(Output::Returned(back.ticket));
         let handed_over = matches!(then, ReleaseTo::HandTo(_));
         self.last_release = Some(LastRelease { term, at: context.now, handed_over });
         self.last_seen.free =
@@ -288,7 +288,7 @@ impl KeyMachine {
             mem::take(&mut self.line).into_iter().partition(|s| s.patience == Patience::Once);
         self.line = waits;
         for contender in once {
-            self.out.push(Out::Verdict(contender.by.ticket, TicketOutcome::Here));
+            self.out.push(Output::Verdict(contender.by.ticket, TicketOutcome::Here));
         }
         for contender in &mut self.line {
             if contender.step == NextStep::Try {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{
     KeyMachine,
     state::{Contender, NextStep, QueuePlace, Return},
-    types::{Context, Handback, Op, Out},
+    types::{Context, Handback, Op, Output},
 };
 use crate::{
     clock::Moment,
@@ -250,7 +250,7 @@ impl KeyMachine {
         }
         let many = ahead.iter().filter(|session| counts(context, **session)).count();
         for session in ahead.iter().take(WATCHED_AHEAD) {
-            self.out.push(Out::Watch(*session, None));
+            self.out.push(Output::Watch(*session, None));
         }
         head.ahead = Some(ahead);
         if many > 0 {

@@ -7,12 +7,12 @@ use crate::{backoff::Backoff, clock::Moment};
 /// Work of one sort that failed rests, for longer each time, while all other work goes on. The rest counts from
 /// the failure, also after a call that hung: so one that always hangs takes no more than a part of the time.
 #[derive(Clone, Debug)]
-pub(super) struct Rest {
+pub(super) struct Throttle {
     until: Moment,
     backoff: Backoff,
 }
 
-impl Rest {
+impl Throttle {
     pub(super) const fn new(shortest: Duration, longest: Duration, now: Moment) -> Self {
         Self { until: now, backoff: Backoff::new(shortest, longest) }
     }

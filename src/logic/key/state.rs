@@ -1,7 +1,7 @@
 //! Memory of a key machine: contenders, the lock that is held, those that go back, and the last view of the lock.
 
 use super::{
-    rest::Rest,
+    rest::Throttle,
     types::{Expect, Handback, Patience},
 };
 use crate::{
@@ -155,12 +155,12 @@ pub(super) struct Leaving {
     pub(super) given_up: bool,
     /// Failures in a row.
     pub(super) tries: u32,
-    pub(super) rest: Rest,
+    pub(super) rest: Throttle,
 }
 
 /// Facts that may have changed since they were last known, and are to be read again.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Recheck {
+pub(super) struct ForcedReads {
     /// The lock held here: a hint may say that it was freed, or only that it was before.
     pub(super) lock: bool,
     /// The front of the line, before the next try.

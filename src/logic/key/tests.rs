@@ -191,7 +191,7 @@ impl World {
         let made = step(instance, context);
         for out in instance.machine.take_out() {
             match out {
-                Out::Verdict(ticket, verdict) => {
+                Output::Verdict(ticket, verdict) => {
                     assert!(instance.pending.remove(&ticket).is_some(), "{ticket} was answered twice");
                     if let TicketOutcome::Granted { term, .. } = verdict {
                         assert!(
@@ -204,7 +204,7 @@ impl World {
                         instance.granted += 1;
                     }
                 }
-                Out::Lost(ticket, loss) => {
+                Output::Lost(ticket, loss) => {
                     self.trace.push(format!("{place}: ticket {ticket} lost: {loss}"));
                     if let Some((of, _, lost)) = &mut instance.running
                         && *of == ticket
@@ -212,7 +212,7 @@ impl World {
                         *lost = true;
                     }
                 }
-                Out::Watch(..) | Out::Returned(_) | Out::TookOver(_) | Out::Refused(_) => {}
+                Output::Watch(..) | Output::Returned(_) | Output::TookOver(_) | Output::Refused(_) => {}
             }
         }
         made

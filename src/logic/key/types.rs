@@ -63,7 +63,7 @@ pub(crate) enum NextOp {
 
 /// Output of the machine for its caller.
 #[derive(Clone, Debug)]
-pub(crate) enum Out {
+pub(crate) enum Output {
     /// Outcome of this ticket, which is pending no more.
     Verdict(Ticket, TicketOutcome),
     /// Watch this session: it holds the lock, or is before us in line.

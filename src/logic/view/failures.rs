@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Known, Me, Peer, SpreadView, TaskPlace};
+use super::{Known, OwnMember, Peer, SpreadView, TaskPlace};
 use crate::{
     clock::Moment,
     logic::{
@@ -117,7 +117,7 @@ impl SpreadView {
     /// Returns whether another member has room for a task, and is not among these. `targets` are those of the last plan.
     pub(crate) fn others_have_room(
         &self,
-        me: &Me,
+        me: &OwnMember,
         key: &Key,
         named: &[String],
         targets: &BTreeMap<SessionId, usize>,
@@ -133,7 +133,7 @@ impl SpreadView {
     /// Returns this instance, if it takes part, and the other members, each with the beginning of its session.
     fn all<'a>(
         &'a self,
-        me: Option<&'a Me>,
+        me: Option<&'a OwnMember>,
     ) -> impl Iterator<Item = (SessionId, &'a Holder, StoreTime, &'a Share)> {
         let others = self.members().filter(move |(session, _)| me.is_none_or(|me| *session != me.session));
         let others = others.map(|(session, peer)| (session, &peer.holder, peer.started, &peer.share));
@@ -149,7 +149,7 @@ impl SpreadView {
     }
 
     /// Judges by everything that is known. Where all that take tasks fail, none does.
-    pub(super) fn judge<'a>(&'a self, me: Option<&'a Me>, now: Moment) -> Judged<'a> {
+    pub(super) fn judge<'a>(&'a self, me: Option<&'a OwnMember>, now: Moment) -> Judged<'a> {
         let (Some(store_now), true) = (self.store_time(now), self.failures().next().is_some()) else {
             return Judged::default();
         };
@@ -205,7 +205,7 @@ impl SpreadView {
     /// Tasks that each member gave up, and who is to get a task later as an operator took it away.
     fn faults(
         &self,
-        me: Option<&Me>,
+        me: Option<&OwnMember>,
         due: &mut Due,
     ) -> (BTreeMap<SessionId, Vec<Fault<Place<'_>>>>, Avoided<'_>) {
         let mut names: BTreeMap<String, Vec<(SessionId, StoreTime)>> = BTreeMap::new();

@@ -9,7 +9,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{Judged, Me, Peer, SpreadView};
+use super::{Judged, OwnMember, Peer, SpreadView};
 use crate::{
     logic::{
         digest::agree,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Returns whether that one takes part in the plan of that part of my tasks.
-pub(super) fn plans_with(me: &Me, peer: &Peer, part: u16) -> bool {
+pub(super) fn plans_with(me: &OwnMember, peer: &Peer, part: u16) -> bool {
     takes_part(peer) && agree(&me.share, &peer.share, part)
 }
 
@@ -40,7 +40,7 @@ struct Group<'a> {
 /// are known here.
 pub(super) fn plan<'a>(
     view: &SpreadView,
-    me: &Me,
+    me: &OwnMember,
     tasks: impl Iterator<Item = (u16, PlannedTask<&'a Key, SessionId>)>,
     left: &BTreeMap<SessionId, usize>,
     judged: &Judged<'a>,
@@ -102,7 +102,7 @@ fn rank(spread: &SpreadName, sessions: &[SessionId]) -> u64 {
 
 /// The tasks by who is known to know them.
 fn grouped<'a>(
-    me: &Me,
+    me: &OwnMember,
     whole: &[SessionId],
     otherwise: &[(SessionId, &Peer)],
     tasks: impl Iterator<Item = (u16, PlannedTask<&'a Key, SessionId>)>,

@@ -25,7 +25,7 @@ const MOST_FORGOTTEN: usize = 32;
 
 /// The instance whose view it is.
 #[derive(Clone, Debug)]
-pub(crate) struct Me {
+pub(crate) struct OwnMember {
     pub(crate) session: SessionId,
     pub(crate) holder: Holder,
     /// Opening of its session by the store's clock, as far as that is known.
@@ -35,7 +35,7 @@ pub(crate) struct Me {
 
 /// Relation of this instance to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mine {
+pub(crate) enum OwnTask {
     /// Asks for the lock, and is answered at once.
     Asks,
     /// Waits in line for it.
@@ -92,15 +92,15 @@ impl SpreadView {
     /// Returns whose task it is as far as the plan is concerned; nothing if the plan leaves it where it is.
     fn owner(
         &self,
-        me: &Me,
+        me: &OwnMember,
         successors: &Successors<'_>,
-        mine: Option<&Mine>,
+        mine: Option<&OwnTask>,
         now: Moment,
         known: &Known,
     ) -> Option<Owner> {
         let (place, part) = (&known.place, known.part);
         // What this instance has it has, whatever was read of it.
-        if matches!(mine, Some(Mine::Has | Mine::Keeps | Mine::Gives))
+        if matches!(mine, Some(OwnTask::Has | OwnTask::Keeps | OwnTask::Gives))
             && !matches!(place, TaskPlace::Held { session, .. } if *session == me.session)
         {
             let owner = Owner { session: Some(me.session), settled: false, ..Owner::nobody(now, part) };
@@ -142,7 +142,7 @@ impl SpreadView {
     }
 
     /// Returns who takes over what was reserved for which name.
-    fn successors(&self, me: &Me) -> Successors<'_> {
+    fn successors(&self, me: &OwnMember) -> Successors<'_> {
         let mut successors: BTreeMap<Holder, Vec<_>> = BTreeMap::new();
         let is_reserved = |seen: &PeerSeen| matches!(seen, PeerSeen::Reserved { .. });
         if self.sessions.values().any(is_reserved) {
@@ -159,7 +159,7 @@ impl SpreadView {
     }
 
     /// Keeps tasks in the middle of a run where they are, unless the owner must give all it has or is over its cap.
-    fn keep_what_may_be_kept(&self, me: &Me, owners: &mut [(&Key, Owner)]) {
+    fn keep_what_may_be_kept(&self, me: &OwnMember, owners: &mut [(&Key, Owner)]) {
         if !owners.iter().any(|(_, owner)| owner.kept) {
             return;
         }
@@ -183,8 +183,8 @@ impl SpreadView {
     /// Plans, and says what this instance does about it.
     pub(crate) fn resolve(
         &self,
-        me: &Me,
-        mine: &BTreeMap<Key, Mine>,
+        me: &OwnMember,
+        mine: &BTreeMap<Key, OwnTask>,
         bounds: Bounds,
         now: Moment,
     ) -> Resolved {
@@ -195,7 +195,7 @@ impl SpreadView {
         for (key, known) in &self.tasks {
             match (self.owner(me, &successors, mine.get(key), now, known), &known.place) {
                 // It counts from now on: what else becomes free meanwhile is not all given to the same member.
-                (Some(owner), _) if owner.is_nobody() && mine.get(key) == Some(&Mine::Asks) => {
+                (Some(owner), _) if owner.is_nobody() && mine.get(key) == Some(&OwnTask::Asks) => {
                     owners.push((key, Owner { session: Some(me.session), settled: false, ..owner }));
                 }
                 (Some(owner), _) => owners.push((key, owner)),
@@ -227,7 +227,7 @@ impl SpreadView {
         resolved.failing = judged.failing;
         // What is no task any more goes.
         for (key, what) in mine {
-            if matches!(what, Mine::Has | Mine::Keeps) && !self.tasks.contains_key(key) {
+            if matches!(what, OwnTask::Has | OwnTask::Keeps) && !self.tasks.contains_key(key) {
                 resolved.orders.push(SpreadAction::Give { key: key.clone(), to: None, must: true });
             }
         }
@@ -236,7 +236,7 @@ impl SpreadView {
 
     fn plan<'a>(
         &self,
-        me: &Me,
+        me: &OwnMember,
         owners: &[(&'a Key, Owner)],
         left: &BTreeMap<SessionId, usize>,
         judged: &Judged<'a>,
@@ -255,8 +255,8 @@ impl SpreadView {
 
     fn next_change(
         &self,
-        me: &Me,
-        mine: &BTreeMap<Key, Mine>,
+        me: &OwnMember,
+        mine: &BTreeMap<Key, OwnTask>,
         judged: &Judged<'_>,
         now: Moment,
         owners: &[(&Key, Owner)],
@@ -294,7 +294,7 @@ struct Successors<'a>(BTreeMap<Holder, Vec<Same<'a>>>);
 impl Successors<'_> {
     /// The session that takes over a task that was reserved for its holder's name: the latest of that name
     /// that is known to know it.
-    fn of(&self, me: &Me, holder: &Holder, part: u16) -> Option<SessionId> {
+    fn of(&self, me: &OwnMember, holder: &Holder, part: u16) -> Option<SessionId> {
         let same = self.0.get(holder)?.iter();
         let mut able = same.filter(|(_, _, peer)| peer.is_none_or(|peer| plans_with(me, peer, part)));
         able.next().map(|(_, session, _)| *session)
@@ -329,26 +329,26 @@ impl Owner {
 
 impl Resolved {
     /// Leaves every line but those.
-    fn withdraw(&mut self, mine: &BTreeMap<Key, Mine>, but: &BTreeSet<&Key>) {
-        let stale = mine.iter().filter(|(key, what)| **what == Mine::Waits && !but.contains(key));
+    fn withdraw(&mut self, mine: &BTreeMap<Key, OwnTask>, but: &BTreeSet<&Key>) {
+        let stale = mine.iter().filter(|(key, what)| **what == OwnTask::Waits && !but.contains(key));
         self.orders.extend(stale.map(|(key, _)| SpreadAction::Withdraw { key: key.clone() }));
     }
 
     /// Adds the part of the plan that this instance carries out.
     fn act(
         &mut self,
-        me: &Me,
-        mine: &BTreeMap<Key, Mine>,
+        me: &OwnMember,
+        mine: &BTreeMap<Key, OwnTask>,
         bounds: Bounds,
         plan: &Plan<&Key, SessionId>,
         owners: &[(&Key, Owner)],
     ) {
-        let count = |of: Mine| mine.values().filter(|what| **what == of).count();
-        let mut gives = bounds.gives.saturating_sub(count(Mine::Gives));
-        let mut waits = bounds.waits.saturating_sub(count(Mine::Waits));
+        let count = |of: OwnTask| mine.values().filter(|what| **what == of).count();
+        let mut gives = bounds.gives.saturating_sub(count(OwnTask::Gives));
+        let mut waits = bounds.waits.saturating_sub(count(OwnTask::Waits));
         let owner =
             |key: &Key| owners.binary_search_by(|(other, _)| (*other).cmp(key)).map(|at| &owners[at].1);
-        let has = count(Mine::Has) + count(Mine::Keeps) + count(Mine::Gives);
+        let has = count(OwnTask::Has) + count(OwnTask::Keeps) + count(OwnTask::Gives);
         let must = me.share.draining || me.share.weight == 0 || has > me.share.cap as usize;
         let mut awaited = BTreeSet::new();
         for one in &plan.moves {
@@ -357,7 +357,7 @@ impl Resolved {
             match (one.from.filter(|_| owner.dead.is_none()), one.to, mine.get(one.task)) {
                 (Some(from), to, Some(what)) if from == me.session && gives > 0 => {
                     // Others plan with it as with any: so all look for the same moves.
-                    if !(*what == Mine::Has || must && *what == Mine::Keeps) {
+                    if !(*what == OwnTask::Has || must && *what == OwnTask::Keeps) {
                         continue;
                     }
                     gives -= 1;
@@ -366,7 +366,7 @@ impl Resolved {
                 (None, Some(to), what) if to == me.session => match what {
                     None => self.orders.push(SpreadAction::Take { key, dead: owner.dead }),
                     // It became free while we were in line: the pending ticket takes it.
-                    Some(Mine::Waits) if owner.dead.is_none() => {
+                    Some(OwnTask::Waits) if owner.dead.is_none() => {
                         awaited.insert(one.task);
                     }
                     Some(_) => {}
@@ -395,12 +395,12 @@ impl Resolved {
     }
 
     /// Returns how many more tasks this instance may have.
-    fn room(&self, me: &Me, mine: &BTreeMap<Key, Mine>) -> usize {
+    fn room(&self, me: &OwnMember, mine: &BTreeMap<Key, OwnTask>) -> usize {
         if me.share.draining || me.share.weight == 0 {
             return 0;
         }
         let takes = self.orders.iter().filter(|order| matches!(order, SpreadAction::Take { .. })).count();
-        let has = mine.values().filter(|what| **what != Mine::Waits).count();
+        let has = mine.values().filter(|what| **what != OwnTask::Waits).count();
         (me.share.cap as usize).saturating_sub(has + takes)
     }
 
@@ -408,8 +408,8 @@ impl Resolved {
     /// that not all try at once.
     fn take_what_is_forgotten(
         &mut self,
-        me: &Me,
-        mine: &BTreeMap<Key, Mine>,
+        me: &OwnMember,
+        mine: &BTreeMap<Key, OwnTask>,
         judged: &Judged<'_>,
         now: Moment,
         owners: &[(&Key, Owner)],
@@ -430,7 +430,7 @@ impl Resolved {
 }
 
 /// Moment from which this instance may take a task whatever is planned: later, if others are to have it first.
-fn forgotten_at(me: &Me, key: &Key, owner: &Owner, judged: &Judged<'_>) -> Moment {
+fn forgotten_at(me: &OwnMember, key: &Key, owner: &Owner, judged: &Judged<'_>) -> Moment {
     let is_last = judged.avoids(key, me.session) || judged.failing.contains(&me.session);
     let left_for = if is_last { LEFT_TO_OTHERS } else { FORGOTTEN };
     owner.since + left_for + stagger(me.session, key)

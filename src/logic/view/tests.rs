@@ -40,8 +40,13 @@ fn share_of(tasks: std::ops::Range<usize>) -> Share {
     share
 }
 
-fn me(number: u128) -> Me {
-    Me { session: id(number), holder: holder(number), started: StoreTime::from_millis(0), share: share() }
+fn me(number: u128) -> OwnMember {
+    OwnMember {
+        session: id(number),
+        holder: holder(number),
+        started: StoreTime::from_millis(0),
+        share: share(),
+    }
 }
 
 fn holder(number: u128) -> Holder {
@@ -112,9 +117,9 @@ fn a_task_in_a_run_counts_and_idle_tasks_go_instead_unless_its_owner_must_give()
         assert!(one.read(&key(task), &of_a_run(task, task > 1), at(1), at(2), store_now));
     }
     one.saw(id(2), &alive(2, 1), at(2), store_now);
-    let mine: BTreeMap<_, _> = (0..4).map(|task| (key(task), Mine::Has)).collect();
+    let mine: BTreeMap<_, _> = (0..4).map(|task| (key(task), OwnTask::Has)).collect();
     let bounds = Bounds { gives: 9, waits: 9 };
-    let given = |one: &SpreadView, me: &Me| {
+    let given = |one: &SpreadView, me: &OwnMember| {
         let orders = one.resolve(me, &mine, bounds, at(9)).orders;
         let given = orders.into_iter().filter_map(|order| match order {
             SpreadAction::Give { key, must, .. } => Some((key, must)),
@@ -124,9 +129,9 @@ fn a_task_in_a_run_counts_and_idle_tasks_go_instead_unless_its_owner_must_give()
     };
     assert_eq!(given(&one, &me(1)), [(key(0), false), (key(1), false)]);
     for share in [Share { draining: true, ..share() }, Share { weight: 0, ..share() }] {
-        assert_eq!(given(&one, &Me { share, ..me(1) }), [0, 1, 2, 3].map(|task| (key(task), true)));
+        assert_eq!(given(&one, &OwnMember { share, ..me(1) }), [0, 1, 2, 3].map(|task| (key(task), true)));
     }
-    let capped = Me { share: Share { cap: 1, ..share() }, ..me(1) };
+    let capped = OwnMember { share: Share { cap: 1, ..share() }, ..me(1) };
     assert_eq!(given(&one, &capped), [1, 2, 3].map(|task| (key(task), true)));
     // The run has ended.
     assert!(one.read(&key(3), &of_a_run(3, false), at(4), at(5), store_now));

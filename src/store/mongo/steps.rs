@@ -83,7 +83,7 @@ impl MongoStore {
             let permit = tokio::time::timeout(limit, Arc::clone(permits).acquire_owned());
             let _permit =
                 permit.await.map_err(CommandFailure::not_begun)?.map_err(CommandFailure::not_begun)?;
-            let bells = Unrung { ringer, rung };
+            let bells = PendingBells { ringer, rung };
             let outcome = connection.watched(&used, work).await;
             bells.ring(&outcome);
             outcome
@@ -158,12 +158,12 @@ impl MongoStore {
 }
 
 /// The bells of an operation under way: they are rung also if nobody learns what became of it.
-struct Unrung<T> {
+struct PendingBells<T> {
     ringer: Arc<Ringer>,
     rung: Ringing<T>,
 }
 
-impl<T> Unrung<T> {
+impl<T> PendingBells<T> {
     fn ring(mut self, outcome: &CommandResult<T>) {
         match outcome {
             Ok(answer) => self.ring_for(Some(answer)),
@@ -180,7 +180,7 @@ impl<T> Unrung<T> {
     }
 }
 
-impl<T> Drop for Unrung<T> {
+impl<T> Drop for PendingBells<T> {
     fn drop(&mut self) {
         self.ring_for(None);
     }

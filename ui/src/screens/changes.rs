@@ -9,7 +9,7 @@ use tenure_look::{Group, Picture, Reader, Severity};
 
 use crate::{
     Shared,
-    answer::{self, Around, Part, Problem},
+    answer::{self, Part, Problem, RenderContext},
     draw::{hour::hour, tables},
 };
 
@@ -50,11 +50,11 @@ impl answer::Screen for Screen {
         "The last hour".to_owned()
     }
 
-    fn parts(&self, around: &Around) -> Vec<Part> {
+    fn parts(&self, context: &RenderContext) -> Vec<Part> {
         let link = |all: bool, from: usize| {
             let from = from.to_string();
             let query = [("all", if all { "true" } else { "false" }), ("from", from.as_str())];
-            around.base.link("/changes", &query)
+            context.base.link("/changes", &query)
         };
         let list = html! {
             p {
@@ -72,10 +72,10 @@ impl answer::Screen for Screen {
                 li { "Of each schedule, the last twenty entries of its ledger, of each run its last attempt, and its last pause." }
                 li { "Of each request of an operator, its outcome." }
             }
-            (tables::gaps(&around.picture))
+            (tables::gaps(&context.picture))
         };
         vec![
-            Part::new("hour", hour(around.picture.changes(), self.now)),
+            Part::new("hour", hour(context.picture.changes(), self.now)),
             Part::new("changes", list),
             Part::new("gaps", kept),
         ]

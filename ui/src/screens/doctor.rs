@@ -9,7 +9,7 @@ use tenure_look::Picture;
 use super::Nothing;
 use crate::{
     Finding, Shared,
-    answer::{self, Around, Part, Problem},
+    answer::{self, Part, Problem, RenderContext},
     draw::text::name,
 };
 
@@ -39,7 +39,7 @@ impl answer::Screen for Screen {
         "Doctor".to_owned()
     }
 
-    fn parts(&self, _: &Around) -> Vec<Part> {
+    fn parts(&self, _: &RenderContext) -> Vec<Part> {
         vec![Part::new("findings", self.list())]
     }
 }

@@ -14,7 +14,7 @@ use super::{FRESH, cursor, instances};
 use crate::{
     Shared,
     act::{Verb, form},
-    answer::{self, Around, Part, Problem},
+    answer::{self, Part, Problem, RenderContext},
     draw::{
         bar::bar,
         text::{instant, key, kind, link_to_key, name, schedule, since},
@@ -58,12 +58,12 @@ impl answer::Screen for Screen {
         format!("Instance {}", self.instance.record.about.holder)
     }
 
-    fn parts(&self, around: &Around) -> Vec<Part> {
+    fn parts(&self, context: &RenderContext) -> Vec<Part> {
         vec![
             Part::new("about", self.about()),
-            Part::new("shares", self.shares(around)),
-            Part::new("holds", self.held(around)),
-            Part::new("acts", self.acts(around)),
+            Part::new("shares", self.shares(context)),
+            Part::new("holds", self.held(context)),
+            Part::new("acts", self.acts(context)),
         ]
     }
 }
@@ -94,7 +94,7 @@ impl Screen {
         }
     }
 
-    fn shares(&self, around: &Around) -> Markup {
+    fn shares(&self, context: &RenderContext) -> Markup {
         let shares = &self.instance.record.shares;
         html! {
             h2 { "Takes part in" }
@@ -103,7 +103,7 @@ impl Screen {
                     @for share in shares {
                         @let terms = terms(share);
                         li {
-                            a href=(around.base.link("/spread", &[("name", share.spread.as_str())])) { (name(share.spread.as_str())) }
+                            a href=(context.base.link("/spread", &[("name", share.spread.as_str())])) { (name(share.spread.as_str())) }
                             @if !terms.is_empty() { ": " (terms) }
                         }
                     }
@@ -112,7 +112,7 @@ impl Screen {
         }
     }
 
-    fn held(&self, around: &Around) -> Markup {
+    fn held(&self, context: &RenderContext) -> Markup {
         let session = self.instance.record.id.to_string();
         html! {
             h2 { "Holds" }
@@ -124,10 +124,10 @@ impl Screen {
                             @for held in &self.holds.items {
                                 tr {
                                     th scope="row" {
-                                        @if held.lock.kind == Kind::Schedule { (schedule(&around.base, held.lock.key.as_str())) }
-                                        @else { (key(&around.base, &held.lock)) }
+                                        @if held.lock.kind == Kind::Schedule { (schedule(&context.base, held.lock.key.as_str())) }
+                                        @else { (key(&context.base, &held.lock)) }
                                     }
-                                    td { a href=(link_to_key(&around.base, &held.lock)) { (kind(&held.lock.kind)) } }
+                                    td { a href=(link_to_key(&context.base, &held.lock)) { (kind(&held.lock.kind)) } }
                                     td.number { (held.term) }
                                 }
                             }
@@ -135,19 +135,19 @@ impl Screen {
                     }
                 }
                 @if let Some(next) = &self.holds.next {
-                    p { a href=(around.base.link("/instance", &[("session", &session), ("after", &next.to_hex())])) { "More" } }
+                    p { a href=(context.base.link("/instance", &[("session", &session), ("after", &next.to_hex())])) { "More" } }
                 }
             }
         }
     }
 
-    fn acts(&self, around: &Around) -> Markup {
+    fn acts(&self, context: &RenderContext) -> Markup {
         let session = self.instance.record.id.to_string();
         let fields = [("session", session.as_str())];
         html! {
             @if !self.instance.life.has_ended() {
-                @if self.instance.is_draining() { (form(around, Verb::Undrain, &fields)) }
-                @else { (form(around, Verb::Drain, &fields)) }
+                @if self.instance.is_draining() { (form(context, Verb::Undrain, &fields)) }
+                @else { (form(context, Verb::Drain, &fields)) }
             }
         }
     }

@@ -11,7 +11,7 @@ use super::From;
 use crate::{
     Shared,
     address::Base,
-    answer::{self, Around, Part, Problem},
+    answer::{self, Part, Problem, RenderContext},
     draw::{
         bar::{bar, permille},
         text::{count, instance, name, since},
@@ -42,13 +42,13 @@ impl answer::Screen for Screen {
         "Instances".to_owned()
     }
 
-    fn parts(&self, around: &Around) -> Vec<Part> {
+    fn parts(&self, context: &RenderContext) -> Vec<Part> {
         let more = html! {
             @if let Some(next) = self.next {
-                p { a href=(around.base.link("/instances", &[("from", &next.to_string())])) { "More" } }
+                p { a href=(context.base.link("/instances", &[("from", &next.to_string())])) { "More" } }
             }
         };
-        vec![Part::new("fleet", html! { (strips(&around.base, &self.items, self.now)) (more) })]
+        vec![Part::new("fleet", html! { (strips(&context.base, &self.items, self.now)) (more) })]
     }
 }
 

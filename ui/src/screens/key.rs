@@ -14,7 +14,7 @@ use super::FRESH;
 use crate::{
     Shared,
     act::{Verb, form, kind_of},
-    answer::{self, Around, Part, Problem},
+    answer::{self, Part, Problem, RenderContext},
     draw::{
         tables,
         text::{instance, instant, kind, life, name, schedule, since, value},
@@ -81,12 +81,12 @@ impl answer::Screen for Screen {
         format!("{} {}", capital(&kind(&self.look.id.kind)), self.look.id.key)
     }
 
-    fn parts(&self, around: &Around) -> Vec<Part> {
+    fn parts(&self, context: &RenderContext) -> Vec<Part> {
         let now = self.look.now;
         let past = self.look.record.as_ref().map(|record| record.past.clone()).unwrap_or_default();
         vec![
-            Part::new("about", self.about(around)),
-            Part::new("acts", self.acts(around)),
+            Part::new("about", self.about(context)),
+            Part::new("acts", self.acts(context)),
             Part::new(
                 "queue",
                 html! { h2 { "Queue" } (tables::waiters(&self.look.waiters, self.look.whole, now)) },
@@ -102,23 +102,23 @@ fn capital(text: &str) -> String {
 }
 
 impl Screen {
-    fn about(&self, around: &Around) -> Markup {
+    fn about(&self, context: &RenderContext) -> Markup {
         let (look, now) = (&self.look, self.look.now);
         html! {
             @if let Some(refusal) = &look.refusal { p.bad { (name(&refusal.to_string())) } }
             dl {
-                @if look.id.kind == Kind::Schedule { dt { "Schedule" } dd { (schedule(&around.base, look.id.key.as_str())) } }
+                @if look.id.kind == Kind::Schedule { dt { "Schedule" } dd { (schedule(&context.base, look.id.key.as_str())) } }
                 @if let Some(record) = &look.record {
                     dt { "Holder" } dd {
                         @if let Some(held) = &record.holding {
-                            (instance(&around.base, held.by.holder.as_str(), held.by.session)) @if let Some(how) = look.life { (life(how)) }
+                            (instance(&context.base, held.by.holder.as_str(), held.by.session)) @if let Some(how) = look.life { (life(how)) }
                         } @else { "none" }
                     }
                     @if let Some(held) = &record.holding {
                         dt { "Since" } dd { (instant(held.acquired_at)) ", " (since(held.acquired_at, now)) }
                         @if let Some(who) = &held.by.who { dt { "Who" } dd { (name(who.as_str())) } }
                         @if let Some(why) = &held.by.why { dt { "Why" } dd { (name(why.as_str())) } }
-                        dt { "Value" } dd { (self.value(around)) }
+                        dt { "Value" } dd { (self.value(context)) }
                     }
                     dt { "Term" } dd { (record.term) }
                 }
@@ -130,13 +130,13 @@ impl Screen {
         }
     }
 
-    fn value(&self, around: &Around) -> Markup {
+    fn value(&self, context: &RenderContext) -> Markup {
         let held = self.look.record.as_ref().and_then(|record| record.holding.as_ref());
         let shown = held.and_then(|held| held.by.value.as_ref());
         let link = |value: &[(&str, &str)]| {
             let mut query = vec![("kind", self.query.kind.as_str()), ("key", self.query.key.as_str())];
             query.extend(value);
-            around.base.link("/key", &query)
+            context.base.link("/key", &query)
         };
         html! {
             @if self.value_hidden { "not shown: " a href=(link(&[("value", "true")])) { "show it" } }
@@ -145,14 +145,14 @@ impl Screen {
         }
     }
 
-    fn acts(&self, around: &Around) -> Markup {
+    fn acts(&self, context: &RenderContext) -> Markup {
         let Some(record) = &self.look.record else { return html! {} };
         let (kind, term) = (self.look.id.kind.to_string(), record.term.to_string());
         let fields = [("kind", kind.as_str()), ("key", self.look.id.key.as_str()), ("term", term.as_str())];
         let state = TaskState::of_record(record, None, self.look.now);
         html! {
-            @if record.holding.is_some() { (form(around, Verb::Release, &fields)) }
-            @if matches!(state, TaskState::Resting { .. }) { (form(around, Verb::PutBack, &fields)) }
+            @if record.holding.is_some() { (form(context, Verb::Release, &fields)) }
+            @if matches!(state, TaskState::Resting { .. }) { (form(context, Verb::PutBack, &fields)) }
         }
     }
 }

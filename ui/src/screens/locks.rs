@@ -15,7 +15,7 @@ use super::{FRESH, cursor};
 use crate::{
     Shared,
     act::kind_of,
-    answer::{self, Around, Part, Problem},
+    answer::{self, Part, Problem, RenderContext},
     draw::text::{instance, key, kind, life, name, since},
 };
 
@@ -57,8 +57,8 @@ impl answer::Screen for Screen {
         }
     }
 
-    fn parts(&self, around: &Around) -> Vec<Part> {
-        vec![Part::new("locks", self.table(around))]
+    fn parts(&self, context: &RenderContext) -> Vec<Part> {
+        vec![Part::new("locks", self.table(context))]
     }
 }
 
@@ -71,30 +71,30 @@ pub(super) fn without_value(mut lock: Lock) -> Lock {
 }
 
 impl Screen {
-    fn table(&self, around: &Around) -> Markup {
+    fn table(&self, context: &RenderContext) -> Markup {
         html! {
             @if self.page.items.is_empty() { p.quiet { "There is none." } } @else {
                 div.scroll {
                     table {
                         thead { tr { th scope="col" { "Key" } th scope="col" { "Holder" } th scope="col" { "Since" } th scope="col" { "Who" } th scope="col" { "Why" } th scope="col" { "Queue" } th.number scope="col" { "Term" } } }
-                        tbody { @for lock in &self.page.items { (self.row(around, lock)) } }
+                        tbody { @for lock in &self.page.items { (self.row(context, lock)) } }
                     }
                 }
             }
             @for (record, refusal) in &self.page.refused { p.bad { (name(record)) ": " (name(&refusal.to_string())) } }
             @if let Some(next) = &self.page.next {
-                p { a rel="next" href=(around.base.link("/locks", &[("kind", &self.kind.to_string()), ("after", &next.to_hex())])) { "More" } }
+                p { a rel="next" href=(context.base.link("/locks", &[("kind", &self.kind.to_string()), ("after", &next.to_hex())])) { "More" } }
             }
         }
     }
 
-    fn row(&self, around: &Around, lock: &Lock) -> Markup {
+    fn row(&self, context: &RenderContext, lock: &Lock) -> Markup {
         let record = &lock.record;
         html! {
             tr {
-                th scope="row" { (key(&around.base, &record.id)) }
+                th scope="row" { (key(&context.base, &record.id)) }
                 @if let Some(held) = &record.holding {
-                    td { (instance(&around.base, held.by.holder.as_str(), held.by.session)) @if let Some(how) = lock.life { (life(how)) } }
+                    td { (instance(&context.base, held.by.holder.as_str(), held.by.session)) @if let Some(how) = lock.life { (life(how)) } }
                     td { (since(held.acquired_at, self.now)) }
                     td { @if let Some(who) = &held.by.who { (name(who.as_str())) } }
                     td { @if let Some(why) = &held.by.why { (name(why.as_str())) } }

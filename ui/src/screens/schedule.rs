@@ -15,7 +15,7 @@ use super::{FRESH, cursor, schedules};
 use crate::{
     Shared,
     act::{Verb, form},
-    answer::{self, Around, Part, Problem},
+    answer::{self, Part, Problem, RenderContext},
     draw::{
         runs,
         text::{instance, instant, life, name, since},
@@ -95,18 +95,18 @@ impl answer::Screen for Screen {
         format!("Schedule {}", self.schedule.status.record.id.name)
     }
 
-    fn parts(&self, around: &Around) -> Vec<Part> {
+    fn parts(&self, context: &RenderContext) -> Vec<Part> {
         vec![
-            Part::new("about", self.about(around)),
-            Part::new("run", self.one_run(around)),
-            Part::new("acts", self.acts(around)),
-            Part::new("ledger", self.ledger(around)),
+            Part::new("about", self.about(context)),
+            Part::new("run", self.one_run(context)),
+            Part::new("acts", self.acts(context)),
+            Part::new("ledger", self.ledger(context)),
         ]
     }
 }
 
 impl Screen {
-    fn about(&self, around: &Around) -> Markup {
+    fn about(&self, context: &RenderContext) -> Markup {
         let (schedule, now) = (&self.schedule, self.now);
         let record = &schedule.status.record;
         html! {
@@ -117,10 +117,10 @@ impl Screen {
                     dt { "Policies" } dd { (name(definition.policies.as_str())) }
                     dt { "Since" } dd { (instant(definition.since)) }
                 }
-                dt { "State" } dd { (schedules::standing(schedule, around.picture.ttl())) }
+                dt { "State" } dd { (schedules::standing(schedule, context.picture.ttl())) }
                 dt { "Holder" } dd {
                     @if let Some(owner) = &schedule.owner {
-                        (instance(&around.base, owner.holder.as_str(), owner.session)) (life(owner.life)) ", term " (owner.term)
+                        (instance(&context.base, owner.holder.as_str(), owner.session)) (life(owner.life)) ", term " (owner.term)
                     } @else { "none" }
                 }
                 dt { "Next" } dd {
@@ -133,12 +133,12 @@ impl Screen {
                         @for order in &record.orders { "by " (name(order.by.as_str())) ", " (since(order.at, now)) ": " (name(order.why.as_str())) " " }
                     }
                 }
-                dt { "Last runs" } dd { (runs::cells(&around.base, schedule)) }
+                dt { "Last runs" } dd { (runs::cells(&context.base, schedule)) }
             }
         }
     }
 
-    fn one_run(&self, around: &Around) -> Markup {
+    fn one_run(&self, context: &RenderContext) -> Markup {
         let Some(run) = &self.run else { return html! {} };
         html! {
             div.run {
@@ -148,13 +148,13 @@ impl Screen {
                     @if let Some(skipped) = &run.skipped {
                         dt { "Not run" } dd { (skipped.ticks()) " from " (instant(skipped.from)) " to " (instant(run.id.instant)) }
                         dt { "Why" } dd { (name(skipped.why.as_str())) }
-                        dt { "Recorded by" } dd { (instance(&around.base, run.holder.as_str(), run.session)) ", term " (run.term) }
+                        dt { "Recorded by" } dd { (instance(&context.base, run.holder.as_str(), run.session)) ", term " (run.term) }
                     } @else {
                         dt { "Attempt" } dd {
                             (run.attempt)
                             @if run.attempt > 1 { ". Of the attempts before, the ledger keeps the number alone." }
                         }
-                        dt { "By" } dd { (instance(&around.base, run.holder.as_str(), run.session)) }
+                        dt { "By" } dd { (instance(&context.base, run.holder.as_str(), run.session)) }
                         dt { "Term" } dd { (run.term) }
                         dt { "Begun" } dd { (instant(run.started)) ", " (length(run.lateness())) " after its instant" }
                         @if let Some(finish) = &run.finish {
@@ -168,7 +168,7 @@ impl Screen {
         }
     }
 
-    fn ledger(&self, around: &Around) -> Markup {
+    fn ledger(&self, context: &RenderContext) -> Markup {
         let name_of = self.schedule.status.record.id.name.as_str();
         html! {
             h2 { "Ledger" }
@@ -176,23 +176,23 @@ impl Screen {
                 div.scroll {
                     table {
                         thead { tr { th scope="col" { "Instant" } th scope="col" { "Outcome" } th scope="col" { "Late" } th scope="col" { "Took" } th scope="col" { "Holder" } th.number scope="col" { "Attempt" } th scope="col" { "Note" } } }
-                        tbody { @for run in &self.page.page.items { (self.entry(around, run)) } }
+                        tbody { @for run in &self.page.page.items { (self.entry(context, run)) } }
                     }
                 }
             }
             @for (record, refusal) in &self.page.page.refused { p.bad { (name(record)) ": " (name(&refusal.to_string())) } }
             @if let Some(next) = &self.page.page.next {
-                p { a rel="next" href=(around.base.link("/schedule", &[("name", name_of), ("after", &next.to_hex())])) { "More" } }
+                p { a rel="next" href=(context.base.link("/schedule", &[("name", name_of), ("after", &next.to_hex())])) { "More" } }
             } @else if let Some(mark) = self.page.mark {
                 p.quiet { "Runs up to " (instant(mark)) " may have been removed." }
             }
         }
     }
 
-    fn entry(&self, around: &Around, run: &RunRecord) -> Markup {
+    fn entry(&self, context: &RenderContext, run: &RunRecord) -> Markup {
         let is_on = self.schedule.is_on(run);
         let (class, letter) = runs::how(run, is_on);
-        let link = runs::link_to_run(&around.base, run, self.query.after.as_deref());
+        let link = runs::link_to_run(&context.base, run, self.query.after.as_deref());
         html! {
             tr {
                 th scope="row" { a href=(link) { (instant(run.id.instant)) } @if run.id.entry == Entry::Order { " (order)" } }
@@ -213,11 +213,11 @@ impl Screen {
         }
     }
 
-    fn acts(&self, around: &Around) -> Markup {
+    fn acts(&self, context: &RenderContext) -> Markup {
         let fields = [("name", self.schedule.status.record.id.name.as_str())];
         html! {
-            @if self.schedule.paused { (form(around, Verb::Resume, &fields)) } @else { (form(around, Verb::Pause, &fields)) }
-            (form(around, Verb::Run, &fields))
+            @if self.schedule.paused { (form(context, Verb::Resume, &fields)) } @else { (form(context, Verb::Pause, &fields)) }
+            (form(context, Verb::Run, &fields))
         }
     }
 }

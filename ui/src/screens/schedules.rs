@@ -11,7 +11,7 @@ use super::From;
 use crate::{
     Shared,
     address::Base,
-    answer::{self, Around, Part, Problem},
+    answer::{self, Part, Problem, RenderContext},
     draw::{
         runs,
         text::{instance, life, name, schedule, since},
@@ -43,16 +43,16 @@ impl answer::Screen for Screen {
         "Schedules".to_owned()
     }
 
-    fn parts(&self, around: &Around) -> Vec<Part> {
+    fn parts(&self, context: &RenderContext) -> Vec<Part> {
         let list = html! {
-            (table(&around.base, &self.items, around.picture.ttl(), self.now))
+            (table(&context.base, &self.items, context.picture.ttl(), self.now))
             @if self.from > 0 || self.next.is_some() {
                 p.pages {
                     @if self.from > 0 {
-                        a rel="prev" href=(around.base.link("/schedules", &[("from", &self.from.saturating_sub(Reader::PAGE).to_string())])) { "Previous" } " "
+                        a rel="prev" href=(context.base.link("/schedules", &[("from", &self.from.saturating_sub(Reader::PAGE).to_string())])) { "Previous" } " "
                     }
                     @if let Some(next) = self.next {
-                        a rel="next" href=(around.base.link("/schedules", &[("from", &next.to_string())])) { "More" }
+                        a rel="next" href=(context.base.link("/schedules", &[("from", &next.to_string())])) { "More" }
                     }
                 }
             }

@@ -9,7 +9,7 @@ use tenure_look::{Picture, Reader, SpreadView, TaskView, one_line, terms};
 
 use crate::{
     Shared,
-    answer::{self, Around, Part, Problem},
+    answer::{self, Part, Problem, RenderContext},
     draw::{
         bar::{bar, permille},
         matrix::matrix,
@@ -59,19 +59,21 @@ impl answer::Screen for Screen {
         format!("Spread {}", self.spread.spread)
     }
 
-    fn parts(&self, around: &Around) -> Vec<Part> {
+    fn parts(&self, context: &RenderContext) -> Vec<Part> {
         vec![
-            Part::new("matrix", self.matrix(around)),
-            Part::new("members", self.members(around)),
-            Part::new("tasks", self.tasks(around)),
+            Part::new("matrix", self.matrix(context)),
+            Part::new("members", self.members(context)),
+            Part::new("tasks", self.tasks(context)),
         ]
     }
 }
 
 impl Screen {
-    fn pages(&self, around: &Around) -> Markup {
+    fn pages(&self, context: &RenderContext) -> Markup {
         let link = |from: usize| {
-            around.base.link("/spread", &[("name", self.spread.spread.as_str()), ("from", &from.to_string())])
+            context
+                .base
+                .link("/spread", &[("name", self.spread.spread.as_str()), ("from", &from.to_string())])
         };
         html! {
             @if self.from > 0 || self.next.is_some() {
@@ -84,19 +86,19 @@ impl Screen {
         }
     }
 
-    fn matrix(&self, around: &Around) -> Markup {
+    fn matrix(&self, context: &RenderContext) -> Markup {
         html! {
             p.legend {
                 span.held { "running" } " " span.lost { "holder looks dead" } " " span.resting { "failing or resting" } " "
                 span.free { "moving or waiting for room" } " " span.closed { "done" } " " span.moved { "has just moved" }
             }
             div.scroll { (matrix(&self.spread, self.now)) }
-            (self.pages(around))
+            (self.pages(context))
             @if !self.whole { p.quiet { "Not all of its tasks were read yet." } }
         }
     }
 
-    fn members(&self, around: &Around) -> Markup {
+    fn members(&self, context: &RenderContext) -> Markup {
         let members = &self.spread.members;
         let most = members.iter().map(|one| one.member.tasks).max().unwrap_or_default();
         html! {
@@ -111,7 +113,7 @@ impl Screen {
                                 @let whole = if member.share.cap < u32::MAX { member.share.cap as usize } else { most };
                                 tr {
                                     th scope="row" {
-                                        (instance(&around.base, member.holder.as_str(), member.session)) (life(one.life))
+                                        (instance(&context.base, member.holder.as_str(), member.session)) (life(one.life))
                                         @if member.failing { " " span.badge.bad { "failing" } }
                                     }
                                     td { (bar(permille(member.tasks, whole), "load", &count(member.tasks, "task"))) " " (member.tasks) }
@@ -125,34 +127,34 @@ impl Screen {
         }
     }
 
-    fn tasks(&self, around: &Around) -> Markup {
+    fn tasks(&self, context: &RenderContext) -> Markup {
         html! {
             h2 { "Tasks, and why each is where it is" }
             @if self.spread.tasks.is_empty() { p.quiet { "None of its tasks was ever taken." } } @else {
                 div.scroll {
                     table.tasks {
                         thead { tr { th scope="col" { "Task" } th scope="col" { "State" } th scope="col" { "Holder" } th scope="col" { "Since" } th scope="col" { "Why" } } }
-                        tbody { @for task in &self.spread.tasks { (self.row(around, task)) } }
+                        tbody { @for task in &self.spread.tasks { (self.row(context, task)) } }
                     }
                 }
-                (self.pages(around))
+                (self.pages(context))
             }
         }
     }
 
-    fn row(&self, around: &Around, task: &TaskView) -> Markup {
-        let namespace = around.picture.namespace().clone();
+    fn row(&self, context: &RenderContext, task: &TaskView) -> Markup {
+        let namespace = context.picture.namespace().clone();
         let kind = tenure::model::Kind::of_tasks(&self.spread.spread);
         let id = LockId { namespace, kind, key: task.key.clone() };
         let word = task.word();
         let class = if word == "running" { "badge good" } else { "badge note" };
         html! {
             tr {
-                th scope="row" { (key(&around.base, &id)) }
+                th scope="row" { (key(&context.base, &id)) }
                 td { span class=(class) { (word) } }
                 td {
                     @if let (Some((_, session)), Some(holder)) = (task.state.holder(), task.state.holder_name()) {
-                        (instance(&around.base, &holder, session))
+                        (instance(&context.base, &holder, session))
                     }
                 }
                 td { @if let Some(at) = task.since { (since(at, self.now)) } }

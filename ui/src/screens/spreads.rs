@@ -10,7 +10,7 @@ use super::Nothing;
 use crate::{
     Shared,
     address::Base,
-    answer::{self, Around, Part, Problem},
+    answer::{self, Part, Problem, RenderContext},
     draw::{
         bar::{bar, permille},
         text::name,
@@ -34,8 +34,8 @@ impl answer::Screen for Screen {
         "Spreads".to_owned()
     }
 
-    fn parts(&self, around: &Around) -> Vec<Part> {
-        vec![Part::new("spreads", table(&around.base, &self.items))]
+    fn parts(&self, context: &RenderContext) -> Vec<Part> {
+        vec![Part::new("spreads", table(&context.base, &self.items))]
     }
 }
 

@@ -71,30 +71,30 @@ mod tests {
     use super::*;
     use crate::demo::{
         judge::Kept,
+        message::InstanceMessage,
         record::{
             Death,
             tests::{at, fleet, under},
         },
-        said::Said,
     };
 
     #[test]
     fn runs_one_after_the_other_do_not_overlap() {
         let mut record = fleet(2, 1);
-        record.hear(0, at(20), Said::Began(under(0, 1)));
-        record.hear(0, at(50), Said::Worked(under(0, 1)));
-        record.hear(1, at(60), Said::Began(under(0, 2)));
+        record.hear(0, at(20), InstanceMessage::Began(under(0, 1)));
+        record.hear(0, at(50), InstanceMessage::Worked(under(0, 1)));
+        record.hear(1, at(60), InstanceMessage::Began(under(0, 2)));
         // Its line comes late, and is of no work.
-        record.hear(0, at(70), Said::Ended { task: 0, term: 1 });
+        record.hear(0, at(70), InstanceMessage::Ended { task: 0, term: 1 });
         assert_eq!(tasks(&record).kept, Kept::Held);
     }
 
     #[test]
     fn work_after_another_instance_has_begun_is_an_overlap() {
         let mut record = fleet(2, 1);
-        record.hear(0, at(20), Said::Began(under(0, 1)));
-        record.hear(1, at(60), Said::Began(under(0, 2)));
-        record.hear(0, at(61), Said::Worked(under(0, 1)));
+        record.hear(0, at(20), InstanceMessage::Began(under(0, 1)));
+        record.hear(1, at(60), InstanceMessage::Began(under(0, 2)));
+        record.hear(0, at(61), InstanceMessage::Worked(under(0, 1)));
         let verdict = tasks(&record);
         assert_eq!(verdict.kept, Kept::Broken);
         assert_eq!(verdict.broken, ["task-00 ran at demo-1 for 1ms after it had begun at demo-2"]);
@@ -103,8 +103,8 @@ mod tests {
     #[test]
     fn a_killed_instance_counts_as_working_until_its_death_or_the_end_of_its_lease() {
         let mut record = fleet(2, 1);
-        record.hear(0, at(20), Said::Began(under(0, 1)));
-        record.hear(1, at(60), Said::Began(under(0, 2)));
+        record.hear(0, at(20), InstanceMessage::Began(under(0, 1)));
+        record.hear(1, at(60), InstanceMessage::Began(under(0, 2)));
         record.instances[0].death = Some(Death { from: at(70), gone: at(75) });
         assert_eq!(tasks(&record).kept, Kept::Broken);
         // It said that it had given it away.
@@ -119,12 +119,12 @@ mod tests {
     #[test]
     fn a_term_that_is_no_larger_is_told() {
         let mut record = fleet(2, 1);
-        record.hear(0, at(20), Said::Began(under(0, 5)));
-        record.hear(0, at(30), Said::Ended { task: 0, term: 5 });
-        record.hear(0, at(35), Said::Began(under(0, 5)));
-        record.hear(0, at(40), Said::Ended { task: 0, term: 5 });
+        record.hear(0, at(20), InstanceMessage::Began(under(0, 5)));
+        record.hear(0, at(30), InstanceMessage::Ended { task: 0, term: 5 });
+        record.hear(0, at(35), InstanceMessage::Began(under(0, 5)));
+        record.hear(0, at(40), InstanceMessage::Ended { task: 0, term: 5 });
         assert_eq!(tasks(&record).kept, Kept::Held);
-        record.hear(1, at(60), Said::Began(under(0, 5)));
+        record.hear(1, at(60), InstanceMessage::Began(under(0, 5)));
         let verdict = tasks(&record);
         assert_eq!(verdict.broken, ["task-00 began at demo-2 under term 5, and term 5 was before"]);
     }

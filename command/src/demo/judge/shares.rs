@@ -1,7 +1,7 @@
 //! Drained instances end with no tasks, and the tasks are even after each change.
 
 use super::{Bounds, Verdict, count, seconds};
-use crate::demo::record::{Change, Record, What};
+use crate::demo::record::{Change, Record, RecordKind};
 
 pub(super) fn drained(record: &Record) -> Verdict {
     let (mut seen, mut broken) = (Vec::new(), Vec::new());
@@ -55,15 +55,15 @@ pub(super) fn even(record: &Record, bounds: &Bounds) -> Verdict {
     Verdict::new("all tasks run, spread evenly over the instances that take them", seen, broken)
 }
 
-fn word(what: What) -> &'static str {
+fn word(what: RecordKind) -> &'static str {
     match what {
-        What::Started => "start",
-        What::Killed => "kill",
-        What::Froze => "freeze",
-        What::Thawed => "thaw",
-        What::Drained => "drain",
-        What::Joined => "join",
-        What::Lost => "loss",
+        RecordKind::Started => "start",
+        RecordKind::Killed => "kill",
+        RecordKind::Froze => "freeze",
+        RecordKind::Thawed => "thaw",
+        RecordKind::Drained => "drain",
+        RecordKind::Joined => "join",
+        RecordKind::Lost => "loss",
     }
 }
 
@@ -79,8 +79,8 @@ mod tests {
     use super::*;
     use crate::demo::{
         judge::Kept,
+        message::InstanceMessage,
         record::tests::{at, fleet, under},
-        said::Said,
     };
 
     const BOUNDS: Bounds = Bounds {
@@ -94,13 +94,13 @@ mod tests {
     #[test]
     fn a_drained_instance_has_nothing_and_gets_nothing() {
         let mut record = fleet(1, 2);
-        record.hear(0, at(20), Said::Began(under(0, 1)));
+        record.hear(0, at(20), InstanceMessage::Began(under(0, 1)));
         record.instances[0].drained = Some((at(100), None));
-        record.hear(0, at(150), Said::Ended { task: 0, term: 1 });
-        record.hear(0, at(200), Said::Drained);
+        record.hear(0, at(150), InstanceMessage::Ended { task: 0, term: 1 });
+        record.hear(0, at(200), InstanceMessage::Drained);
         assert_eq!(drained(&record).seen, ["demo-1: 1 task given away in 0.10 s"]);
         assert_eq!(drained(&record).kept, Kept::Held);
-        record.hear(0, at(300), Said::Began(under(1, 1)));
+        record.hear(0, at(300), InstanceMessage::Began(under(1, 1)));
         assert_eq!(drained(&record).broken, ["demo-1 began, later, 1 task"]);
     }
 
@@ -116,8 +116,8 @@ mod tests {
     #[test]
     fn a_change_has_its_time_unless_another_follows() {
         let mut record = fleet(1, 1);
-        record.changed(at(0), What::Started, 0);
-        record.changed(at(2000), What::Joined, 0);
+        record.changed(at(0), RecordKind::Started, 0);
+        record.changed(at(2000), RecordKind::Joined, 0);
         record.closing = Some(at(16_000));
         assert_eq!(even(&record, &BOUNDS).kept, Kept::NotTried);
         record.closing = Some(at(18_000));

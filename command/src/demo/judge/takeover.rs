@@ -5,13 +5,13 @@ use std::time::Duration;
 use tenure::clock::Moment;
 
 use super::{Bounds, Verdict, count, seconds, stalled};
-use crate::demo::record::{Change, Record, What};
+use crate::demo::record::{Change, Record, RecordKind};
 
 pub(super) fn killed(record: &Record, bounds: &Bounds) -> Verdict {
     judge(
         record,
         bounds,
-        What::Killed,
+        RecordKind::Killed,
         format!("the tasks of a process that is killed run elsewhere within {}", seconds(bounds.killed)),
     )
 }
@@ -20,7 +20,7 @@ pub(super) fn frozen(record: &Record, bounds: &Bounds) -> Verdict {
     judge(
         record,
         bounds,
-        What::Froze,
+        RecordKind::Froze,
         format!(
             "tasks of a frozen process move after its lease expires, within {} of the freeze",
             seconds(bounds.frozen)
@@ -28,7 +28,7 @@ pub(super) fn frozen(record: &Record, bounds: &Bounds) -> Verdict {
     )
 }
 
-fn judge(record: &Record, bounds: &Bounds, what: What, promise: String) -> Verdict {
+fn judge(record: &Record, bounds: &Bounds, what: RecordKind, promise: String) -> Verdict {
     let (mut seen, mut broken) = (Vec::new(), Vec::new());
     for change in record.changes.iter().filter(|change| change.what == what) {
         let name = &record.instances[change.instance].name;
@@ -42,7 +42,7 @@ fn judge(record: &Record, bounds: &Bounds, what: What, promise: String) -> Verdi
             }
             let allowed = allowed(record, bounds, change, until);
             // One that went on in time has them still.
-            let goes_on = what == What::Froze && was_thawed_before(record, change, until);
+            let goes_on = what == RecordKind::Froze && was_thawed_before(record, change, until);
             if time > allowed && !goes_on {
                 broken.push(match next {
                     Some(_) => format!("task-{task:02} of {name} ran elsewhere after {}", seconds(time)),
@@ -62,7 +62,7 @@ fn judge(record: &Record, bounds: &Bounds, what: What, promise: String) -> Verdi
 /// Tasks that the instance had then, as far as it has said. Of one that has lost its session: those that it had before,
 /// for it stopped their jobs in time, and could not give their locks back.
 fn left_behind(record: &Record, bounds: &Bounds, change: &Change) -> impl Iterator<Item = usize> {
-    let since = if change.what == What::Lost { change.at - bounds.ttl } else { change.at };
+    let since = if change.what == RecordKind::Lost { change.at - bounds.ttl } else { change.at };
     let has = move |task: &usize| {
         let latest = record.tasks[*task].iter().filter(|it| it.began <= change.at).max_by_key(|it| it.began);
         latest.is_some_and(|it| it.instance == change.instance && it.ended.is_none_or(|ended| ended > since))
@@ -78,8 +78,8 @@ fn next_start(record: &Record, task: usize, change: &Change) -> Option<Moment> {
 /// The bound, and what others who died or froze meanwhile add to it: the tasks may have been on their way to them.
 fn allowed(record: &Record, bounds: &Bounds, change: &Change, until: Moment) -> Duration {
     let bound = |change: &Change| match change.what {
-        What::Killed => bounds.killed,
-        What::Froze | What::Lost => bounds.frozen,
+        RecordKind::Killed => bounds.killed,
+        RecordKind::Froze | RecordKind::Lost => bounds.frozen,
         // Whoever joins or goes on makes a new plan, a second at the most.
         _ => Duration::from_secs(1),
     };
@@ -130,11 +130,11 @@ mod tests {
     use super::*;
     use crate::demo::{
         judge::Kept,
+        message::InstanceMessage,
         record::{
             Freeze,
             tests::{PULSE, at, fleet, under},
         },
-        said::Said,
     };
 
     const BOUNDS: Bounds = Bounds {
@@ -153,12 +153,12 @@ mod tests {
     fn the_time_is_from_the_kill_to_the_next_start() {
         let mut record = fleet(2, 3);
         for task in 0..2 {
-            record.hear(0, at(20), Said::Began(under(task, 1)));
+            record.hear(0, at(20), InstanceMessage::Began(under(task, 1)));
         }
-        record.hear(1, at(20), Said::Began(under(2, 1)));
+        record.hear(1, at(20), InstanceMessage::Began(under(2, 1)));
         killed_at(&mut record, 0, 1000);
-        record.hear(1, at(1300), Said::Began(under(0, 2)));
-        record.hear(1, at(1500), Said::Began(under(1, 2)));
+        record.hear(1, at(1300), InstanceMessage::Began(under(0, 2)));
+        record.hear(1, at(1500), InstanceMessage::Began(under(1, 2)));
         let verdict = killed(&record, &BOUNDS);
         assert_eq!(verdict.kept, Kept::Held);
         assert_eq!(verdict.seen, ["demo-1: 2 tasks taken over, median 0.50 s, slowest 0.50 s"]);
@@ -167,13 +167,13 @@ mod tests {
     #[test]
     fn a_takeover_that_is_late_or_never_happens_is_reported() {
         let mut record = fleet(2, 2);
-        record.hear(0, at(20), Said::Began(under(0, 1)));
-        record.hear(0, at(20), Said::Began(under(1, 1)));
+        record.hear(0, at(20), InstanceMessage::Began(under(0, 1)));
+        record.hear(0, at(20), InstanceMessage::Began(under(1, 1)));
         killed_at(&mut record, 0, 1000);
         for ms in (20..5000).step_by(50) {
             record.hear(1, at(ms), PULSE);
         }
-        record.hear(1, at(2200), Said::Began(under(0, 2)));
+        record.hear(1, at(2200), InstanceMessage::Began(under(0, 2)));
         record.closing = Some(at(5000));
         let verdict = killed(&record, &BOUNDS);
         assert_eq!(
@@ -185,32 +185,32 @@ mod tests {
     #[test]
     fn a_second_death_meanwhile_extends_the_bound_of_a_takeover() {
         let mut record = fleet(3, 1);
-        record.hear(0, at(20), Said::Began(under(0, 1)));
+        record.hear(0, at(20), InstanceMessage::Began(under(0, 1)));
         killed_at(&mut record, 0, 1000);
         killed_at(&mut record, 1, 1100);
-        record.hear(2, at(2900), Said::Began(under(0, 2)));
+        record.hear(2, at(2900), InstanceMessage::Began(under(0, 2)));
         assert_eq!(killed(&record, &BOUNDS).kept, Kept::Held);
     }
 
     #[test]
     fn a_task_that_pauses_after_deaths_is_not_awaited() {
         let mut record = fleet(2, 1);
-        record.hear(0, at(20), Said::Began(under(0, 1)));
+        record.hear(0, at(20), InstanceMessage::Began(under(0, 1)));
         killed_at(&mut record, 0, 1000);
         for ms in (20..5000).step_by(50) {
             record.hear(1, at(ms), PULSE);
         }
         record.closing = Some(at(5000));
         assert_eq!(killed(&record, &BOUNDS).broken, ["task-00 of demo-1 ran nowhere for 4.00 s"]);
-        record.hear(1, at(1300), Said::Rests { task: 0 });
+        record.hear(1, at(1300), InstanceMessage::Rests { task: 0 });
         assert_eq!(killed(&record, &BOUNDS).broken, [""; 0]);
     }
 
     #[test]
     fn a_task_that_was_given_away_before_the_kill_needs_no_takeover() {
         let mut record = fleet(2, 1);
-        record.hear(0, at(20), Said::Began(under(0, 1)));
-        record.hear(0, at(900), Said::Ended { task: 0, term: 1 });
+        record.hear(0, at(20), InstanceMessage::Began(under(0, 1)));
+        record.hear(0, at(900), InstanceMessage::Ended { task: 0, term: 1 });
         killed_at(&mut record, 0, 1000);
         record.closing = Some(at(9000));
         assert_eq!(killed(&record, &BOUNDS).kept, Kept::NotTried);
@@ -219,10 +219,10 @@ mod tests {
     #[test]
     fn a_short_freeze_takes_nothing_over() {
         let mut record = fleet(2, 1);
-        record.hear(0, at(20), Said::Began(under(0, 1)));
+        record.hear(0, at(20), InstanceMessage::Began(under(0, 1)));
         let freeze = Freeze { from: at(100), to: Some(at(1100)), noticed: None };
         record.instances[0].freezes.push(freeze);
-        record.changed(at(100), What::Froze, 0);
+        record.changed(at(100), RecordKind::Froze, 0);
         record.closing = Some(at(20_000));
         assert_eq!(frozen(&record, &BOUNDS).kept, Kept::NotTried);
         assert_eq!(noticed(&record, &BOUNDS).kept, Kept::NotTried);

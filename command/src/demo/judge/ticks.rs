@@ -120,11 +120,11 @@ mod tests {
     use super::*;
     use crate::demo::{
         judge::Kept,
+        message::InstanceMessage,
         record::{
             Death,
             tests::{PULSE, at, fleet},
         },
-        said::Said,
     };
 
     const BOUNDS: Bounds = Bounds {
@@ -137,8 +137,8 @@ mod tests {
 
     fn ran(record: &mut Record, who: usize, second: i64, attempt: u32, ms: u64) {
         let instant = second * 1000;
-        record.hear(who, at(ms), Said::TickBegan { instant, attempt });
-        record.hear(who, at(ms + 30), Said::TickDone { instant, attempt });
+        record.hear(who, at(ms), InstanceMessage::TickBegan { instant, attempt });
+        record.hear(who, at(ms + 30), InstanceMessage::TickDone { instant, attempt });
         // In between they ran, though they have not said so here.
         record.instances.iter_mut().for_each(|instance| instance.stalls.clear());
     }
@@ -179,7 +179,7 @@ mod tests {
     fn a_store_that_does_not_answer_does_not_know_that_it_is_done() {
         let mut record = fleet(2, 0);
         ran(&mut record, 0, 1, 1, 1000);
-        record.hear(0, at(4500), Said::Lost { why: "expired".to_owned() });
+        record.hear(0, at(4500), InstanceMessage::Lost { why: "expired".to_owned() });
         ran(&mut record, 1, 1, 2, 6000);
         assert_eq!(ticks(&record, &BOUNDS).kept, Kept::Broken);
         record.instances[0].stalls = vec![(at(1500), at(4500))];
@@ -189,8 +189,8 @@ mod tests {
     #[test]
     fn a_tick_that_was_stopped_may_begin_again() {
         let mut record = fleet(2, 0);
-        record.hear(0, at(1000), Said::TickBegan { instant: 1000, attempt: 1 });
-        record.hear(0, at(1010), Said::TickStopped { instant: 1000, attempt: 1 });
+        record.hear(0, at(1000), InstanceMessage::TickBegan { instant: 1000, attempt: 1 });
+        record.hear(0, at(1010), InstanceMessage::TickStopped { instant: 1000, attempt: 1 });
         ran(&mut record, 1, 1, 2, 1400);
         assert_eq!(ticks(&record, &BOUNDS).kept, Kept::Held);
     }
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(ticks(&record, &BOUNDS).broken, ["the tick at 00:00:02 UTC was not run"]);
         // The last one may still be on its way when the fleet ends.
         record.ticks.remove(&3000);
-        record.hear(0, at(2000), Said::TickBegan { instant: 2000, attempt: 1 });
+        record.hear(0, at(2000), InstanceMessage::TickBegan { instant: 2000, attempt: 1 });
         assert_eq!(ticks(&record, &BOUNDS).kept, Kept::Held);
     }
 

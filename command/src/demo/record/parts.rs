@@ -136,7 +136,7 @@ impl Instance {
 
 /// An event that changes the assignment of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum RecordKind {
     Started,
     Killed,
     Froze,
@@ -147,7 +147,7 @@ pub(crate) enum What {
     Lost,
 }
 
-impl What {
+impl RecordKind {
     /// The instance that it happened to works no more.
     pub(crate) const fn takes_away(self) -> bool {
         matches!(self, Self::Killed | Self::Froze | Self::Lost)
@@ -157,7 +157,7 @@ impl What {
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) at: Moment,
-    pub(crate) what: What,
+    pub(crate) what: RecordKind,
     pub(crate) instance: usize,
     /// When all tasks ran, evenly, after it and before the next one.
     pub(crate) even: Option<Moment>,

@@ -9,8 +9,8 @@ use crate::{
         crew::{Fate, Heard},
         instance::now,
         judge::seconds,
-        record::{Change, State, What},
-        said::Said,
+        message::InstanceMessage,
+        record::{Change, RecordKind, State},
     },
     exit::{FAILED, Failure},
 };
@@ -18,14 +18,20 @@ use crate::{
 impl Stage<'_> {
     pub(super) fn hear(&mut self, heard: Heard) -> Result<(), Failure> {
         let (index, at, said) = match heard {
-            Heard::Said(index, at, said) => (index, at, said),
+            Heard::InstanceMessage(index, at, said) => (index, at, said),
             Heard::Ended(index) => {
                 self.silent.push(index);
                 return self.settle(index);
             }
         };
         let told = self.tell_of(index, &said);
-        let may_settle = matches!(said, Said::Began(_) | Said::Ended { .. } | Said::Ready | Said::Drained);
+        let may_settle = matches!(
+            said,
+            InstanceMessage::Began(_)
+                | InstanceMessage::Ended { .. }
+                | InstanceMessage::Ready
+                | InstanceMessage::Drained
+        );
         self.record.hear(index, at, said);
         if let Some(text) = told {
             self.say_of(at, &text);
@@ -46,20 +52,22 @@ impl Stage<'_> {
     }
 
     /// Returns the text for a message of an instance, if people want to know it.
-    fn tell_of(&self, index: usize, said: &Said) -> Option<String> {
+    fn tell_of(&self, index: usize, said: &InstanceMessage) -> Option<String> {
         let who = &self.record.instances[index].name;
         match said {
-            Said::Lost { why } => Some(format!("{who} notices: {why}")),
-            Said::Drained => Some(format!("{who} has given all its tasks away")),
-            Said::TickBegan { instant, attempt } if *attempt > 1 => {
+            InstanceMessage::Lost { why } => Some(format!("{who} notices: {why}")),
+            InstanceMessage::Drained => Some(format!("{who} has given all its tasks away")),
+            InstanceMessage::TickBegan { instant, attempt } if *attempt > 1 => {
                 let second = instant.div_euclid(1000).rem_euclid(60);
                 Some(format!("{who} begins the tick of second {second:02} again: its runner did not end it"))
             }
-            Said::NotRun { count, why } => Some(format!("{who} does not run {count} ticks: {why}")),
-            Said::Rests { task } => {
+            InstanceMessage::NotRun { count, why } => {
+                Some(format!("{who} does not run {count} ticks: {why}"))
+            }
+            InstanceMessage::Rests { task } => {
                 Some(format!("{who} lets task-{task:02} rest: processes died twice while it was tried alone"))
             }
-            Said::Failed { why } => Some(format!("{who} cannot continue: {why}")),
+            InstanceMessage::Failed { why } => Some(format!("{who} cannot continue: {why}")),
             _ => None,
         }
     }
@@ -115,7 +123,7 @@ impl Stage<'_> {
                     let code = u8::try_from(code).ok().filter(|code| *code > 0).unwrap_or(FAILED);
                     return Err(Failure::new(code, format!("{name} cannot start: {why}")));
                 }
-                self.record.changed(at, What::Killed, index);
+                self.record.changed(at, RecordKind::Killed, index);
                 self.say_of(at, &format!("{name} has ended by itself: {why}"));
             }
             Fate::Stopped | Fate::Continued => {}

@@ -90,7 +90,7 @@ struct Place {
 /// A text over the list.
 #[derive(Clone, Debug)]
 pub(super) struct Over {
-    pub(super) what: What,
+    pub(super) what: Overlay,
     pub(super) lines: Vec<Line>,
     /// First line that is shown.
     pub(super) top: usize,
@@ -100,7 +100,7 @@ pub(super) struct Over {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum Overlay {
     Help,
     Details(Subject),
 }
@@ -232,7 +232,7 @@ impl State {
                 let at = digit.to_digit(10).map_or(0, |digit| digit as usize - 1);
                 self.look_at(View::ALL[at]);
             }
-            Key::Char('?') => self.open(What::Help),
+            Key::Char('?') => self.open(Overlay::Help),
             key if self.over.is_some() => self.key_over(key),
             key => return self.key_of_list(key),
         }
@@ -265,7 +265,7 @@ impl State {
             Key::Enter => {
                 let at = self.place().at;
                 if let Some(row) = self.list.rows.get(at) {
-                    self.open(What::Details(row.subject.clone()));
+                    self.open(Overlay::Details(row.subject.clone()));
                     return self.ask();
                 }
             }
@@ -371,7 +371,7 @@ impl State {
 
     // ----- details
 
-    fn open(&mut self, what: What) {
+    fn open(&mut self, what: Overlay) {
         self.over = Some(Over { what, lines: Vec::new(), top: 0, answer: None, is_asked: false });
         self.retell();
     }
@@ -381,8 +381,8 @@ impl State {
         let (columns, room) = (self.columns(), self.room());
         let Some(over) = &mut self.over else { return };
         over.lines = match &over.what {
-            What::Help => details::help(columns),
-            What::Details(subject) => match &self.picture {
+            Overlay::Help => details::help(columns),
+            Overlay::Details(subject) => match &self.picture {
                 Some(picture) => details::of(subject, picture, over.answer.as_ref(), &self.zone, columns),
                 None => Vec::new(),
             },
@@ -394,8 +394,8 @@ impl State {
     fn ask(&mut self) -> Step {
         let Some(over) = self.over.as_mut().filter(|over| !over.is_asked) else { return Step::Draw };
         let ask = match &over.what {
-            What::Details(Subject::Key(id)) => Ask::Key(id.clone()),
-            What::Details(Subject::Schedule(id)) => Ask::Ledger(id.clone()),
+            Overlay::Details(Subject::Key(id)) => Ask::Key(id.clone()),
+            Overlay::Details(Subject::Schedule(id)) => Ask::Ledger(id.clone()),
             _ => return Step::Draw,
         };
         over.is_asked = true;
@@ -405,8 +405,8 @@ impl State {
     fn answer(&mut self, answer: Answer) {
         let Some(over) = &mut self.over else { return };
         let is_of = match (&over.what, &answer) {
-            (What::Details(Subject::Key(id)), Answer::Key(of, _)) => id == of,
-            (What::Details(Subject::Schedule(id)), Answer::Ledger(of, _)) => id == of,
+            (Overlay::Details(Subject::Key(id)), Answer::Key(of, _)) => id == of,
+            (Overlay::Details(Subject::Schedule(id)), Answer::Ledger(of, _)) => id == of,
             _ => false,
         };
         if is_of {

@@ -3,7 +3,7 @@
 use std::io::{self, stdout};
 
 use crossterm::{
-    event::{Event as Came, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+    event::{Event as ReceivedSignal, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
     execute,
     terminal::{EnterAlternateScreen, enable_raw_mode},
 };
@@ -23,7 +23,7 @@ pub(super) struct Screen {
 
 /// The meaning of an input from the terminal.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum Input {
     /// An event for the state.
     Event(Event),
     /// The screen is to be drawn whole: something else has written on it.
@@ -77,21 +77,21 @@ impl Drop for Screen {
 }
 
 /// Returns the meaning of a terminal event for this program.
-pub(super) fn said(came: &Came) -> Said {
+pub(super) fn said(came: &ReceivedSignal) -> Input {
     match came {
-        Came::Resize(columns, rows) => Said::Event(Event::Size(*columns, *rows)),
-        Came::Key(key) if key.kind != KeyEventKind::Release => said_by_key(*key),
-        _ => Said::Nothing,
+        ReceivedSignal::Resize(columns, rows) => Input::Event(Event::Size(*columns, *rows)),
+        ReceivedSignal::Key(key) if key.kind != KeyEventKind::Release => said_by_key(*key),
+        _ => Input::Nothing,
     }
 }
 
-fn said_by_key(key: KeyEvent) -> Said {
+fn said_by_key(key: KeyEvent) -> Input {
     let with_control = key.modifiers.contains(KeyModifiers::CONTROL);
     let key = match key.code {
         KeyCode::Char('c') if with_control => Key::Interrupt,
-        KeyCode::Char('l') if with_control => return Said::Redraw,
-        KeyCode::Char('z') if with_control => return Said::Suspend,
-        KeyCode::Char(_) if with_control => return Said::Nothing,
+        KeyCode::Char('l') if with_control => return Input::Redraw,
+        KeyCode::Char('z') if with_control => return Input::Suspend,
+        KeyCode::Char(_) if with_control => return Input::Nothing,
         KeyCode::Char(c) => Key::Char(c),
         KeyCode::Enter => Key::Enter,
         KeyCode::Esc => Key::Esc,
@@ -104,7 +104,7 @@ fn said_by_key(key: KeyEvent) -> Said {
         KeyCode::Home => Key::Home,
         KeyCode::End => Key::End,
         KeyCode::Backspace => Key::Backspace,
-        _ => return Said::Nothing,
+        _ => return Input::Nothing,
     };
-    Said::Event(Event::Key(key))
+    Input::Event(Event::Key(key))
 }

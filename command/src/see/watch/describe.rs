@@ -31,12 +31,12 @@ impl Line for Change {
 pub(super) struct First {
     at: StoreTime,
     #[serde(flatten)]
-    what: What,
+    what: LineKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-enum What {
+enum LineKind {
     /// The watch has begun.
     Watching { namespace: Namespace, key: Option<Key>, held: usize, instances: usize },
     /// Held when the watch began.
@@ -46,13 +46,13 @@ enum What {
 impl Line for First {
     fn describe(&self) -> (StoreTime, &'static str, String) {
         let (word, rest) = match &self.what {
-            What::Watching { namespace, key: Some(key), .. } => {
+            LineKind::Watching { namespace, key: Some(key), .. } => {
                 ("watching", format!("{key} in namespace {namespace}"))
             }
-            What::Watching { namespace, held, instances, .. } => {
+            LineKind::Watching { namespace, held, instances, .. } => {
                 ("watching", format!("namespace {namespace}: {held} keys held, {instances} instances alive"))
             }
-            What::Held { lock, holder, term, .. } => {
+            LineKind::Held { lock, holder, term, .. } => {
                 let kind = if lock.kind == Kind::Lock { String::new() } else { format!(" ({})", lock.kind) };
                 ("held", format!("{}{kind} by {holder} since then, term {term}", lock.key))
             }
@@ -67,13 +67,14 @@ pub(super) fn begin(first: &Records, scope: &Scope) -> Vec<First> {
     let held = first.locks.values().filter(|record| record.holding.is_some());
     let alive = first.sessions.values().filter(|(_, life)| *life == Liveness::Alive);
     let (namespace, key) = (scope.namespace.clone(), scope.key.clone());
-    let watching = What::Watching { namespace, key, held: held.clone().count(), instances: alive.count() };
+    let watching =
+        LineKind::Watching { namespace, key, held: held.clone().count(), instances: alive.count() };
     let mut told = vec![First { at, what: watching }];
     if scope.key.is_some() {
         told.extend(held.filter_map(|record| {
             let held = record.holding.as_ref()?;
             let (lock, holder) = (record.id.clone(), held.by.holder.clone());
-            let what = What::Held { lock, holder, session: held.by.session, term: record.term };
+            let what = LineKind::Held { lock, holder, session: held.by.session, term: record.term };
             Some(First { at: held.acquired_at, what })
         }));
     }

@@ -11,7 +11,7 @@ use tenure::{
 };
 use tenure_look::{Liveness, Records};
 
-use super::super::look::Look;
+use super::super::look::OpenNamespace;
 
 /// Entries of each ledger that are looked at.
 const RUNS: usize = 10;
@@ -27,7 +27,7 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    pub(super) async fn of(look: &Look, key: Option<Key>) -> Result<Self, StoreError> {
+    pub(super) async fn of(look: &OpenNamespace, key: Option<Key>) -> Result<Self, StoreError> {
         let mut scope = Self { namespace: look.namespace().clone(), key, spreads: BTreeSet::new() };
         scope.spreads.extend(Kind::Schedule.spread());
         scope.learn(&look.all_sessions().await?.items);
@@ -53,14 +53,14 @@ impl Scope {
 }
 
 impl Scope {
-    pub(super) async fn read(&mut self, look: &Look) -> Result<Records, StoreError> {
+    pub(super) async fn read(&mut self, look: &OpenNamespace) -> Result<Records, StoreError> {
         match self.key.clone() {
             Some(key) => self.of_key(look, &key).await,
             None => self.of_all(look).await,
         }
     }
 
-    async fn of_all(&mut self, look: &Look) -> Result<Records, StoreError> {
+    async fn of_all(&mut self, look: &OpenNamespace) -> Result<Records, StoreError> {
         let locks = look.all_locks(None, usize::MAX, |_| true).await?.items;
         let sessions = look.all_sessions().await?.items;
         self.learn(&sessions);
@@ -69,7 +69,7 @@ impl Scope {
         Ok(Records { all_sessions: true, ..records })
     }
 
-    async fn of_key(&self, look: &Look, key: &Key) -> Result<Records, StoreError> {
+    async fn of_key(&self, look: &OpenNamespace, key: &Key) -> Result<Records, StoreError> {
         let seen = look.seen_locks(&self.locks_of(key)).await?;
         let locks: Vec<_> = seen.into_iter().filter_map(LockSeen::found).collect();
         let holders = locks.iter().filter_map(|record| record.holding.as_ref());
@@ -88,7 +88,7 @@ impl Scope {
 }
 
 async fn records(
-    look: &Look,
+    look: &OpenNamespace,
     locks: Vec<LockRecord>,
     sessions: Vec<SessionRecord>,
     schedules: Vec<ScheduleRecord>,

@@ -9,17 +9,23 @@ fn claimed() -> Story {
     story
 }
 
-fn not_begun() -> What {
-    What::Finished { tick: tick(1, 10), attempt: 1, outcome: "not begun" }
+fn not_begun() -> EventKind {
+    EventKind::Finished { tick: tick(1, 10), attempt: 1, outcome: "not begun" }
 }
 
 /// The next owner claims the same attempt.
 fn again(story: &Story) {
     let later = Term::new(12);
     story.owns(1, FIRST, SESSION, later);
-    story.store(What::Claimed { tick: tick(1, 10), attempt: 1, term: later, session: SESSION, from: None });
+    story.store(EventKind::Claimed {
+        tick: tick(1, 10),
+        attempt: 1,
+        term: later,
+        session: SESSION,
+        from: None,
+    });
     let lateness = Duration::ZERO;
-    story.first(What::TickBegan { tick: tick(1, 10), attempt: 1, term: later, lateness });
+    story.first(EventKind::TickBegan { tick: tick(1, 10), attempt: 1, term: later, lateness });
 }
 
 #[tokio::test(start_paused = true)]

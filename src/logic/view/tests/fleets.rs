@@ -13,9 +13,9 @@ enum News {
 }
 
 struct FleetMember {
-    me: Me,
+    me: OwnMember,
     view: SpreadView,
-    mine: BTreeMap<Key, Mine>,
+    mine: BTreeMap<Key, OwnTask>,
     news: Vec<News>,
 }
 
@@ -70,7 +70,7 @@ impl Fleet {
             view.saw(*session, &died, at(self.now), None);
         }
         self.tell(&News::Session(id(number), self.alive(number)));
-        let me = Me { share: share_of(self.tasks_of(number)), ..me(number) };
+        let me = OwnMember { share: share_of(self.tasks_of(number)), ..me(number) };
         let one = FleetMember { me, view, mine: BTreeMap::new(), news: Vec::new() };
         self.members.insert(id(number), one);
         id(number)
@@ -126,22 +126,22 @@ impl Fleet {
                     let holder = self.truth[&key].0;
                     if holder.is_none_or(|holder| self.dead.contains(&holder)) {
                         self.set(&key, Some(session));
-                        self.hold(session, &key, Some(Mine::Has));
+                        self.hold(session, &key, Some(OwnTask::Has));
                     }
                 }
-                SpreadAction::Wait { key } => self.hold(session, &key, Some(Mine::Waits)),
+                SpreadAction::Wait { key } => self.hold(session, &key, Some(OwnTask::Waits)),
                 SpreadAction::Withdraw { key } => self.hold(session, &key, None),
                 SpreadAction::Give { key, to, must } => {
                     assert_eq!(self.truth[&key].0, Some(session), "only one's own is given away");
                     let successor = to.filter(|to| {
                         self.members
                             .get(to)
-                            .is_some_and(|successor| successor.mine.get(&key) == Some(&Mine::Waits))
+                            .is_some_and(|successor| successor.mine.get(&key) == Some(&OwnTask::Waits))
                     });
                     if let Some(successor) = successor {
                         self.hold(session, &key, None);
                         self.set(&key, Some(successor));
-                        self.hold(successor, &key, Some(Mine::Has));
+                        self.hold(successor, &key, Some(OwnTask::Has));
                     } else if must {
                         self.hold(session, &key, None);
                         self.set(&key, None);
@@ -152,7 +152,7 @@ impl Fleet {
         orders
     }
 
-    fn hold(&mut self, session: SessionId, key: &Key, what: Option<Mine>) {
+    fn hold(&mut self, session: SessionId, key: &Key, what: Option<OwnTask>) {
         let Some(one) = self.members.get_mut(&session) else { return };
         match what {
             Some(what) => one.mine.insert(key.clone(), what),

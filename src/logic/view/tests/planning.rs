@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// By what was learned, with nothing of its own.
-fn resolved(view: &SpreadView, me: &Me, now: u64) -> Resolved {
+fn resolved(view: &SpreadView, me: &OwnMember, now: u64) -> Resolved {
     view.resolve(me, &BTreeMap::new(), BOUNDS, at(now))
 }
 
@@ -35,7 +35,7 @@ fn reserved_tasks_go_to_the_latest_session_of_the_same_name() {
         one.saw(id(number), &SessionSeen::Alive(back), at(0), None);
     }
     let successors = |started| {
-        let me = Me { holder: holder(9), started: StoreTime::from_millis(started), ..me(1) };
+        let me = OwnMember { holder: holder(9), started: StoreTime::from_millis(started), ..me(1) };
         let resolved = resolved(&one, &me, 5000);
         (taken(&resolved), resolved.targets)
     };
@@ -86,8 +86,8 @@ fn of_what_nobody_took_an_instance_takes_a_few_at_once_and_no_more_than_its_cap(
         one.learns(&key(task), None, at(0));
     }
     one.saw(id(2), &alive(2, 1), at(0), None);
-    let take = |share: Share, mine: &BTreeMap<Key, Mine>, now| {
-        let me = Me { share, ..me(1) };
+    let take = |share: Share, mine: &BTreeMap<Key, OwnTask>, now| {
+        let me = OwnMember { share, ..me(1) };
         let resolved = one.resolve(&me, mine, BOUNDS, at(now));
         let successors = resolved.successors.clone();
         taken(&resolved).into_iter().filter(|key| successors[key] != Some(id(1))).count()
@@ -97,7 +97,7 @@ fn of_what_nobody_took_an_instance_takes_a_few_at_once_and_no_more_than_its_cap(
     assert_eq!(take(share(), &none, 5000), 32);
     let capped = |cap| Share { cap, ..share() };
     assert_eq!(take(capped(160), &none, 5000), 10, "its own 150 count");
-    let mine = (1000..1005).map(|task| (key(task), Mine::Has)).collect();
+    let mine = (1000..1005).map(|task| (key(task), OwnTask::Has)).collect();
     assert_eq!(take(capped(160), &mine, 5000), 5, "and what it has");
     assert_eq!(take(Share { draining: true, ..share() }, &none, 5000), 0);
     assert_eq!(take(Share { weight: 0, ..share() }, &none, 5000), 0);
@@ -117,7 +117,7 @@ fn members_that_know_other_tasks_are_planned_what_both_know_and_nothing_else() {
     for task in 0..3 {
         one.learns(&key(task), Some((2, 5)), at(0));
     }
-    let me = Me { share: mine.clone(), ..me(1) };
+    let me = OwnMember { share: mine.clone(), ..me(1) };
     let planned = resolved(&one, &me, 1000);
     let is_common = |key: &Key| digest::agree(&mine, &theirs, digest::part(key));
     for (key, successor) in &planned.successors {
@@ -142,7 +142,7 @@ fn with_a_member_of_another_plan_nothing_is_exchanged() {
     let mut mine = BTreeMap::new();
     for task in 0..30 {
         one.learns(&key(task), Some((1, 5)), at(0));
-        mine.insert(key(task), Mine::Has);
+        mine.insert(key(task), OwnTask::Has);
     }
     let rest = one.resolve(&me(1), &mine, BOUNDS, at(5000));
     assert_eq!((rest.orders, rest.targets[&id(2)]), (vec![], 0), "it gets nothing that another has");
@@ -177,7 +177,7 @@ fn many_small_spreads_are_shared_out_evenly() {
             for other in &ids[1..] {
                 one.saw(id(*other), &joined(*other, share.clone()), at(0), None);
             }
-            let planned = resolved(&one, &Me { share, ..me(ids[0]) }, 100);
+            let planned = resolved(&one, &OwnMember { share, ..me(ids[0]) }, 100);
             for (session, target) in planned.targets {
                 *counts.entry(session).or_default() += target;
             }
@@ -210,7 +210,7 @@ fn no_task_that_runs_is_stopped_while_those_that_a_member_gave_up_rest() {
     for task in 0..12 {
         one.learns(&key(task), Some((task as u128 / 4 + 1, task as u64 + 1)), at(0));
     }
-    let mine: BTreeMap<_, _> = (0..4).map(|task| (key(task), Mine::Has)).collect();
+    let mine: BTreeMap<_, _> = (0..4).map(|task| (key(task), OwnTask::Has)).collect();
     assert_eq!(one.resolve(&me(1), &mine, BOUNDS, at(5000)).successors, BTreeMap::new());
     for rest in 9..12 {
         one.read(&key(rest), &given_up(rest, 3, store_now, SECOND), at(5000), at(5000), Some(store_now));

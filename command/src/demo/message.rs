@@ -18,7 +18,7 @@ pub(crate) struct Under {
 
 /// A message of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum InstanceMessage {
     /// The instance takes part.
     Ready,
     /// The instance runs; `late` is the delay of the store's answer to its heartbeat.
@@ -70,26 +70,26 @@ pub(crate) enum Said {
 }
 
 /// A line, its end included.
-pub(crate) fn write(at: Moment, said: &Said) -> String {
+pub(crate) fn write(at: Moment, said: &InstanceMessage) -> String {
     let mut line = micros(at.since(BOOT)).to_string();
     let under =
         |word: &str, Under { task, term, left }: &Under| format!("{word} {task} {term} {}", micros(*left));
     let tick = |word: &str, instant: i64, attempt: u32| format!("{word} {instant} {attempt}");
     let words = match said {
-        Said::Ready => "ready".to_owned(),
-        Said::Pulse { late } => format!("pulse {}", micros(*late)),
-        Said::Began(it) => under("began", it),
-        Said::Worked(it) => under("worked", it),
-        Said::Ended { task, term } => format!("ended {task} {term}"),
-        Said::TickBegan { instant, attempt } => tick("tick-began", *instant, *attempt),
-        Said::TickDone { instant, attempt } => tick("tick-done", *instant, *attempt),
-        Said::TickStopped { instant, attempt } => tick("tick-stopped", *instant, *attempt),
-        Said::NotRun { count, why } => format!("not-run {count} {}", one_line(why)),
-        Said::Rests { task } => format!("rests {task}"),
-        Said::Lost { why } => format!("lost {}", one_line(why)),
-        Said::Drained => "drained".to_owned(),
-        Said::Closed => "closed".to_owned(),
-        Said::Failed { why } => format!("failed {}", one_line(why)),
+        InstanceMessage::Ready => "ready".to_owned(),
+        InstanceMessage::Pulse { late } => format!("pulse {}", micros(*late)),
+        InstanceMessage::Began(it) => under("began", it),
+        InstanceMessage::Worked(it) => under("worked", it),
+        InstanceMessage::Ended { task, term } => format!("ended {task} {term}"),
+        InstanceMessage::TickBegan { instant, attempt } => tick("tick-began", *instant, *attempt),
+        InstanceMessage::TickDone { instant, attempt } => tick("tick-done", *instant, *attempt),
+        InstanceMessage::TickStopped { instant, attempt } => tick("tick-stopped", *instant, *attempt),
+        InstanceMessage::NotRun { count, why } => format!("not-run {count} {}", one_line(why)),
+        InstanceMessage::Rests { task } => format!("rests {task}"),
+        InstanceMessage::Lost { why } => format!("lost {}", one_line(why)),
+        InstanceMessage::Drained => "drained".to_owned(),
+        InstanceMessage::Closed => "closed".to_owned(),
+        InstanceMessage::Failed { why } => format!("failed {}", one_line(why)),
     };
     // Writing to a string cannot fail.
     let _ = writeln!(line, " {words}");
@@ -97,29 +97,35 @@ pub(crate) fn write(at: Moment, said: &Said) -> String {
 }
 
 /// Reads a line; nothing, if it is not one of these.
-pub(crate) fn read(line: &str) -> Option<(Moment, Said)> {
+pub(crate) fn read(line: &str) -> Option<(Moment, InstanceMessage)> {
     let (at, rest) = line.split_once(' ')?;
     let at = BOOT + Duration::from_micros(at.parse().ok()?);
     let (word, rest) = rest.split_once(' ').unwrap_or((rest, ""));
     let mut words = rest.split(' ');
     let said = match word {
-        "ready" => Said::Ready,
-        "pulse" => Said::Pulse { late: Duration::from_micros(number(&mut words)?) },
-        "began" => Said::Began(under(&mut words)?),
-        "worked" => Said::Worked(under(&mut words)?),
-        "ended" => Said::Ended { task: number(&mut words)?, term: number(&mut words)? },
-        "tick-began" => Said::TickBegan { instant: number(&mut words)?, attempt: number(&mut words)? },
-        "tick-done" => Said::TickDone { instant: number(&mut words)?, attempt: number(&mut words)? },
-        "tick-stopped" => Said::TickStopped { instant: number(&mut words)?, attempt: number(&mut words)? },
+        "ready" => InstanceMessage::Ready,
+        "pulse" => InstanceMessage::Pulse { late: Duration::from_micros(number(&mut words)?) },
+        "began" => InstanceMessage::Began(under(&mut words)?),
+        "worked" => InstanceMessage::Worked(under(&mut words)?),
+        "ended" => InstanceMessage::Ended { task: number(&mut words)?, term: number(&mut words)? },
+        "tick-began" => {
+            InstanceMessage::TickBegan { instant: number(&mut words)?, attempt: number(&mut words)? }
+        }
+        "tick-done" => {
+            InstanceMessage::TickDone { instant: number(&mut words)?, attempt: number(&mut words)? }
+        }
+        "tick-stopped" => {
+            InstanceMessage::TickStopped { instant: number(&mut words)?, attempt: number(&mut words)? }
+        }
         "not-run" => {
             let (count, why) = rest.split_once(' ')?;
-            Said::NotRun { count: count.parse().ok()?, why: why.to_owned() }
+            InstanceMessage::NotRun { count: count.parse().ok()?, why: why.to_owned() }
         }
-        "rests" => Said::Rests { task: number(&mut words)? },
-        "lost" => Said::Lost { why: rest.to_owned() },
-        "drained" => Said::Drained,
-        "closed" => Said::Closed,
-        "failed" => Said::Failed { why: rest.to_owned() },
+        "rests" => InstanceMessage::Rests { task: number(&mut words)? },
+        "lost" => InstanceMessage::Lost { why: rest.to_owned() },
+        "drained" => InstanceMessage::Drained,
+        "closed" => InstanceMessage::Closed,
+        "failed" => InstanceMessage::Failed { why: rest.to_owned() },
         _ => return None,
     };
     Some((at, said))
@@ -152,20 +158,20 @@ mod tests {
         let under = Under { task: 7, term: 1_767_225_600_000, left: Duration::from_micros(2_740_123) };
         let (instant, attempt) = (1_767_225_600_000, 2);
         for said in [
-            Said::Ready,
-            Said::Pulse { late: Duration::from_micros(1_234_567) },
-            Said::Began(under),
-            Said::Worked(under),
-            Said::Ended { task: 99, term: 3 },
-            Said::TickBegan { instant, attempt },
-            Said::TickDone { instant, attempt },
-            Said::TickStopped { instant, attempt },
-            Said::NotRun { count: 3, why: "too late".to_owned() },
-            Said::Rests { task: 12 },
-            Said::Lost { why: "no heartbeat was acknowledged for 3s".to_owned() },
-            Said::Drained,
-            Said::Closed,
-            Said::Failed { why: "a disk that is full".to_owned() },
+            InstanceMessage::Ready,
+            InstanceMessage::Pulse { late: Duration::from_micros(1_234_567) },
+            InstanceMessage::Began(under),
+            InstanceMessage::Worked(under),
+            InstanceMessage::Ended { task: 99, term: 3 },
+            InstanceMessage::TickBegan { instant, attempt },
+            InstanceMessage::TickDone { instant, attempt },
+            InstanceMessage::TickStopped { instant, attempt },
+            InstanceMessage::NotRun { count: 3, why: "too late".to_owned() },
+            InstanceMessage::Rests { task: 12 },
+            InstanceMessage::Lost { why: "no heartbeat was acknowledged for 3s".to_owned() },
+            InstanceMessage::Drained,
+            InstanceMessage::Closed,
+            InstanceMessage::Failed { why: "a disk that is full".to_owned() },
         ] {
             let line = write(at, &said);
             assert_eq!(read(line.trim_end()), Some((at, said)));
@@ -183,7 +189,7 @@ mod tests {
     #[test]
     fn a_line_is_one_line_and_fits_into_a_pipe() {
         let why = format!("a\nb{}", "\u{1f600}".repeat(5000));
-        let line = write(BOOT, &Said::Failed { why });
+        let line = write(BOOT, &InstanceMessage::Failed { why });
         assert_eq!(line.matches('\n').count(), 1);
         assert!(line.len() < 4096, "{}", line.len());
     }

@@ -36,7 +36,7 @@ impl fmt::Display for HeldBack {
 
 /// Pause of an instance before it takes part.
 #[derive(Debug)]
-pub(super) struct Youth {
+pub(super) struct StartupHold {
     /// Number of processes of its name that died, one after the other.
     deaths: u32,
     /// End of its pause.
@@ -45,14 +45,14 @@ pub(super) struct Youth {
     is_over: bool,
 }
 
-impl Default for Youth {
+impl Default for StartupHold {
     fn default() -> Self {
         let until = Moment::after_start(Duration::ZERO);
         Self { deaths: 0, until, is_logged: false, is_over: false }
     }
 }
 
-impl Youth {
+impl StartupHold {
     /// Returns whether this instance takes part already.
     pub(super) const fn is_over(&self) -> bool {
         self.is_over
