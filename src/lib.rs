@@ -117,8 +117,9 @@
 //! | `metrics` | no | counters, gauges and histograms of the engine, by the `metrics` facade |
 //! | `testing` | no | stores that fail on purpose, a clock to turn by hand |
 
-// Support that unit tests share with other packages names the crate.
+// Support that unit tests share with other packages names the crate; without features there is none.
 #[cfg(test)]
+#[allow(unused_extern_crates)]
 extern crate self as tenure;
 
 mod backoff;

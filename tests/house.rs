@@ -71,7 +71,7 @@ fn home_word(text: &str) -> Option<String> {
 
 /// String literals of a file with more than one word, without those of tests and of panics.
 fn sentences(text: &str) -> Vec<String> {
-    let text = text.split("#[cfg(test)]").next().unwrap();
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let code = text.lines().map(|line| line.split(" // ").next().unwrap());
     let code: Vec<_> = code.filter(|line| !line.trim_start().starts_with("//")).collect();
     let code = code.join("\n").replace("'\"'", "").replace("\\\"", "");

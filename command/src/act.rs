@@ -83,7 +83,7 @@ impl<'a> Action<'a> {
         let why = Why::new(&because.why).map_err(|error| Failure::usage(format!("--why: {error}")))?;
         let by = Settings::of(common)?.config.holder().clone();
         let look = OpenNamespace::open(common).await?;
-        let operator = Operator::new(look.store().clone(), look.namespace().clone(), by);
+        let operator = look.operator(by);
         Ok(Self { look, operator, why, yes: because.yes, common })
     }
 

@@ -8,7 +8,13 @@ use tenure_ui::{Access, Finding, Ui as Page};
 use tokio::net::TcpListener;
 
 use crate::{
-    common::Common, doctor, exit::Failure, out::one_line, see::look::OpenNamespace, settings::Settings,
+    common::{Common, Level},
+    doctor,
+    exit::Failure,
+    logs,
+    out::one_line,
+    see::look::OpenNamespace,
+    settings::Settings,
     signals,
 };
 
@@ -44,6 +50,8 @@ pub(crate) async fn run(common: &Common, ui: Ui) -> Result<u8, Failure> {
             ui.listen
         )));
     }
+    // Actions are logged, with name and reason.
+    logs::start(common, Level::Info);
     let end = signals::ended()?;
     let settings = Arc::new(Settings::of(common)?);
     let by = settings.config.holder().clone();

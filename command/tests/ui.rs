@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    process::{Child, Stdio},
+    process::{Child, ChildStderr, Stdio},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -17,6 +17,7 @@ use crate::{
 struct Served {
     child: Child,
     address: String,
+    log: BufReader<ChildStderr>,
 }
 
 impl Served {
@@ -24,9 +25,10 @@ impl Served {
         let arguments = [&["ui", "--listen", "127.0.0.1:0"], arguments].concat();
         let mut child = world.command(&arguments).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        log.read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("tenure: the page is at http://").expect(&line).to_owned();
-        Self { child, address }
+        Self { child, address, log }
     }
 
     /// The status and the body of an answer.
@@ -86,11 +88,24 @@ async fn the_page_shows_the_store_and_changes_nothing_until_a_signal_ends_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_action_goes_on_record_in_the_name_of_this_instance() {
+async fn an_action_goes_on_record_and_into_the_log_in_the_name_of_this_instance() {
+    acts(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_action_is_done_also_if_the_log_is_closed() {
+    acts(false).await;
+}
+
+async fn acts(with_log: bool) {
     let world = World::sqlite();
     let elect = world.engine("pod-1").await;
     let guard = lead(&elect, "report").await;
-    let served = Served::begin(&world, &["--allow-actions", "--holder", "ops-1"]);
+    let mut served = Served::begin(&world, &["--allow-actions", "--holder", "ops-1"]);
+    if !with_log {
+        let (reader, _) = std::io::pipe().unwrap();
+        served.log = BufReader::new(ChildStderr::from(std::os::fd::OwnedFd::from(reader)));
+    }
     let (_, page) = served.get("/key?key=report");
     let field = |name: &str| {
         let (_, rest) = page.split_once(&format!("name=\"{name}\" value=\"")).unwrap();
@@ -101,6 +116,14 @@ async fn an_action_goes_on_record_in_the_name_of_this_instance() {
     let headers = ["content-type: application/x-www-form-urlencoded", "sec-fetch-site: same-origin"];
     let (status, done) = served.ask("POST /act/release", &headers, &body);
     assert!(status == 200 && done.contains("was asked to release"), "{status} {done}");
+    if with_log {
+        let mut line = String::new();
+        served.log.read_line(&mut line).unwrap();
+        assert!(
+            ["an operator acted", "ops-1", "release", "repairs"].iter().all(|part| line.contains(part)),
+            "{line}"
+        );
+    }
     let said = format!("{:?}", within("the holder's word of it", guard.lost()).await);
     assert!(said.contains("ops-1") && said.contains("repairs"), "{said}");
     elect.close().await;

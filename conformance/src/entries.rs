@@ -32,7 +32,8 @@ pub async fn ticks_that_are_not_run_are_written_finished(fixture: &Fixture) {
         let at = record.started;
         let expected = with!(
             RunRecord::new(claim.run.clone(), claim.session, claim.holder.clone(), claim.term, at);
-            finish: Some(with!(Finish::new(at, Outcome::Skipped); last: true)),
+            attempt: 1,
+            finish: Some(with!(Finish::new(at, Outcome::Skipped); error: None, last: true)),
             skipped: claim.skipped.clone(),
         );
         assert_eq!(record, expected, "the entry must say what the claim said, and that it is over");

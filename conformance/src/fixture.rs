@@ -173,7 +173,15 @@ impl Fixture {
     /// A candidate that gives all there is to give.
     #[must_use]
     pub fn talkative(&self, session: SessionId, ticket: u64) -> Candidate {
-        with!(self.candidate(session, ticket); ttl: Duration::from_millis(61_234), holder: holder("pod-2"), who: Some(name(Who::new("the reporter"))), why: Some(why("month's end")), value: Some(value(b"page \x00 7 \xff")), lock_delay: Duration::from_millis(1))
+        with!(
+            self.candidate(session, ticket);
+            ttl: Duration::from_millis(61_234),
+            holder: holder("pod-2"),
+            who: Some(name(Who::new("the reporter"))),
+            why: Some(why("month's end")),
+            value: Some(value(b"page \x00 7 \xff")),
+            lock_delay: Duration::from_millis(1),
+        )
     }
 
     /// Opens a session.

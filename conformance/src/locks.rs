@@ -18,8 +18,13 @@ pub async fn a_lock_without_a_record_is_taken(fixture: &Fixture) {
     let by = fixture.talkative(fixture.session(), 7);
     let record = fixture.taken(&lock, &by).await;
     let acquired_at = record.holding.as_ref().expect("it was just granted").acquired_at;
-    let expected =
-        with!(LockRecord::new(lock.clone(), record.term); holding: Some(Holding::new(by, acquired_at)));
+    let expected = with!(
+        LockRecord::new(lock.clone(), record.term);
+        holding: Some(with!(Holding::new(by, acquired_at); value_set: 0)),
+        closed: None,
+        wanted: false,
+        past: Vec::new(),
+    );
     assert_eq!(record, expected, "the record must say what the candidate said");
     assert!(record.term > Term::new(0), "the first term must be larger than zero");
     assert_eq!(fixture.record(&lock).await, record, "a read must see what the take was answered");

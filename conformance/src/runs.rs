@@ -56,12 +56,11 @@ pub async fn a_tick_nobody_claimed_is_granted(fixture: &Fixture) {
     for instant in [1_700_000_000_000, 0, -1, i64::from(i32::MIN)] {
         let claim = Claim { term: Term::new(9), ..claim(&run(&schedule, instant), fixture.session(), 1) };
         let record = claimed(fixture, &claim).await;
-        let expected = RunRecord::new(
-            claim.run.clone(),
-            claim.session,
-            claim.holder.clone(),
-            claim.term,
-            record.started,
+        let expected = with!(
+            RunRecord::new(claim.run.clone(), claim.session, claim.holder.clone(), claim.term, record.started);
+            attempt: 1,
+            finish: None,
+            skipped: None,
         );
         assert_eq!(record, expected, "the run must say what the claim said");
         assert!(all_runs(fixture, &schedule, 10).await.contains(&record));

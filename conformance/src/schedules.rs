@@ -108,7 +108,17 @@ pub async fn a_definition_is_there_afterwards(fixture: &Fixture) {
     );
     let Define { timing, policies, term, .. } = define;
     let definition = Some(Definition::new(timing, policies, since, term));
-    assert_eq!(record, with!(ScheduleRecord::new(schedule); definition: definition));
+    assert_eq!(
+        record,
+        with!(
+            ScheduleRecord::new(schedule);
+            definition: definition,
+            pause: None,
+            pauses_before: Vec::new(),
+            orders: Vec::new(),
+            mark: None,
+        )
+    );
 }
 
 /// Also in the name of a later owner: the first who said it stays on record.
@@ -262,8 +272,11 @@ pub async fn a_pause_is_kept_from_its_first_moment(fixture: &Fixture) {
     let before = fixture.opened().await.started;
     let first = instructed(fixture, &schedule, pause()).await;
     let (since, by, why) = (paused(&first).since, holder("admin"), why("the {$disk} is full"));
-    let expected = Pause::new(since, by, why);
-    assert_eq!(first, with!(ScheduleRecord::new(schedule.clone()); pause: Some(expected)));
+    let expected = with!(Pause::new(since, by, why); until: None);
+    assert_eq!(
+        first,
+        with!(ScheduleRecord::new(schedule.clone()); pause: Some(expected), orders: Vec::new())
+    );
     wait_beyond(fixture, since).await;
     assert!(before <= since && since <= fixture.opened().await.started, "{since:?} is not now");
     let louder = Instruction::Pause { by: holder("boss"), why: crate::fixture::why("I say so") };

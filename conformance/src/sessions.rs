@@ -4,15 +4,28 @@ use std::time::Duration;
 
 use crate::fixture::{Fixture, LIMIT, TTL, all_pages, name, race, sure};
 use tenure::{
-    model::{Buckets, SessionRecord, Share, SpreadName},
+    model::{Beat, Buckets, SessionRecord, Share, SpreadName},
     store::{BeatWrite, Open, SessionSeen},
 };
 
 fn shares() -> Vec<Share> {
     let spread = |text| name(SpreadName::new(text));
     vec![
-        with!(Share::new(spread("$imports")); weight: 3, digest: u64::MAX, paused: true, buckets: Some(Buckets::new([0x80; Buckets::COUNT]))),
-        with!(Share::new(spread("a.b c")); cap: 0, weight: 0, draining: true, digest: 1 << 63, reserved: Duration::from_millis(1)),
+        with!(
+            Share::new(spread("$imports"));
+            weight: 3,
+            digest: u64::MAX,
+            paused: true,
+            buckets: Some(Buckets::new([0x80; Buckets::COUNT])),
+        ),
+        with!(
+            Share::new(spread("a.b c"));
+            cap: 0,
+            weight: 0,
+            draining: true,
+            digest: 1 << 63,
+            reserved: Duration::from_millis(1),
+        ),
     ]
 }
 
@@ -25,13 +38,24 @@ fn alive(seen: SessionSeen) -> SessionRecord {
 
 /// The record says what the opening said, and nothing else: beat 0, alive, nothing asked of it.
 pub async fn an_opened_session_is_as_it_was_asked_for(fixture: &Fixture) {
-    let about = with!(fixture.about(); host: "ホスト.$local".to_owned(), pid: u32::MAX, program: "{\"$gt\": 1}".to_owned(), plan_version: u32::MAX);
+    let about = with!(
+        fixture.about();
+        host: "ホスト.$local".to_owned(),
+        pid: u32::MAX,
+        program: "{\"$gt\": 1}".to_owned(),
+        plan_version: u32::MAX,
+    );
     let ttl = Duration::from_millis(30_001);
     let open = Open { about, ttl, shares: shares(), ..fixture.opening() };
     let record = alive(fixture.open(&open).await);
     let expected = with!(
         SessionRecord::opened(open.session, open.about, open.nonce, ttl, record.started);
-        shares: open.shares
+        beat: Beat::new(0),
+        beat_at: record.started,
+        stalled_since: None,
+        death: None,
+        shares: open.shares,
+        requests: Vec::new(),
     );
     assert_eq!(record, expected, "the record must say what the opening said");
     let seen = fixture.seen(open.session).await;

@@ -89,7 +89,15 @@ pub async fn any_text_may_be_said_of_a_lock(fixture: &Fixture) {
     sayings.push((full(Who::MAX_BYTES, "é"), String::new()));
     sayings.push((full(Who::MAX_BYTES, "x"), "many\r\nlines\n\u{0}and a \u{1b}[31m colour".to_owned()));
     for (number, (text, reason)) in sayings.iter().enumerate() {
-        let says = |session| with!(fixture.candidate(session, 1); holder: name(Holder::new(text)), who: Some(name(Who::new(text))), why: Some(why(reason)), value: Some(value(reason.as_bytes())));
+        let says = |session| {
+            with!(
+                fixture.candidate(session, 1);
+                holder: name(Holder::new(text)),
+                who: Some(name(Who::new(text))),
+                why: Some(why(reason)),
+                value: Some(value(reason.as_bytes())),
+            )
+        };
         let lock = fixture.lock(&format!("key {number}"));
         let [first, second] = [says(fixture.session()), says(fixture.session())];
         let record = fixture.taken(&lock, &first).await;
@@ -223,7 +231,11 @@ async fn do_not_meet(fixture: &Fixture, locks: &[LockId]) {
 /// Numbers up to the largest a record may carry, and times to the millisecond.
 pub async fn large_numbers_come_back_as_they_were(fixture: &Fixture) {
     use tenure::model::{Beat, MAX_NUMBER, Nonce, SessionId};
-    let by = with!(fixture.candidate(SessionId::from_u128(fixture.session().as_u128() | 1 << 127), MAX_NUMBER); ttl: TTL * 60 * 24 * 365, lock_delay: std::time::Duration::from_millis(86_400_001));
+    let by = with!(
+        fixture.candidate(SessionId::from_u128(fixture.session().as_u128() | 1 << 127), MAX_NUMBER);
+        ttl: TTL * 60 * 24 * 365,
+        lock_delay: std::time::Duration::from_millis(86_400_001),
+    );
     let lock = fixture.lock("report");
     fixture.taken(&lock, &by).await;
     let record = fixture.taken(&lock, &by).await;

@@ -1,11 +1,12 @@
-//! A picture of a namespace, for people: instances, locks, spreads, schedules, and what happened in the last hour.
+//! The view of an operator on a namespace, and the actions: instances, locks, spreads, schedules, the last hour.
 //!
-//! It is made of records alone. Whoever looks opens no session, holds nothing, and is no instance; what it says entitles
-//! nobody to anything. Every read is bounded: a page of an index, or records by their names. Nothing is counted, and no
-//! ledger is read but from its end. So a picture costs the store the same, whatever the store holds.
+//! Everything is made of records alone. A reader opens no session and holds nothing; its picture entitles to nothing.
+//! Every read is bounded: a page of an index, or records by their names. Nothing is counted, and a ledger is read from its
+//! end. So a picture costs the store the same, whatever the store holds.
 //!
-//! [`Reader`] reads a page at a time. [`Picture`] is what was read so far, and [`LivePicture`] keeps one up for all who look
-//! at it, as a member of a spread does: hints say where to look, and a little of everything is read from time to time.
+//! [`Reader`] reads a page at a time. [`Picture`] holds the records read so far, and [`LivePicture`] keeps one up to date
+//! for all its viewers, as a member of a spread does: hints say where to look, and a little of everything is read from
+//! time to time. [`Operator`] acts, with a name and a reason.
 
 mod change;
 mod group;

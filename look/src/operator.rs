@@ -1,7 +1,7 @@
 //! Actions of an operator on a namespace.
 //!
-//! Each is a write or two of the store, without a session: an operator holds nothing. Each names the operator and gives a
-//! reason. The log has both; the record keeps them for a pause, an order, and everything that a holder is asked for.
+//! An action writes to the store without a session: an operator holds nothing. Name and reason of the operator go into the
+//! log, and into the record of a pause, an order, or a request to a holder.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -32,13 +32,13 @@ pub struct Operator {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NotDone {
-    /// The store did not answer. The action may have been done.
+    /// The store did not do it; [`applied`](StoreError::applied) says whether anything may have changed.
     Store(StoreError),
-    /// The record cannot be used.
+    /// The record cannot be used, or has no room.
     Refused {
         /// The key, schedule or instance.
         name: String,
-        /// The rule that the record breaks.
+        /// Reason of the refusal.
         refusal: Refusal,
     },
     /// The namespace has no such schedule.
@@ -64,8 +64,8 @@ pub enum NotDone {
 impl fmt::Display for NotDone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Store(error) => write!(f, "the store does not answer: {error}"),
-            Self::Refused { name, refusal } => write!(f, "the record of {name} cannot be used: {refusal}"),
+            Self::Store(error) => error.fmt(f),
+            Self::Refused { name, refusal } => write!(f, "{name}: {refusal}"),
             Self::Unknown(schedule) => write!(f, "there is no schedule {:?}", schedule.as_str()),
             Self::Changed(sentence) => f.write_str(sentence),
             Self::Dead { lock, holder } => {
@@ -96,9 +96,8 @@ impl Operator {
         Self { store: store.into(), namespace, by, clock: Arc::new(SystemClock::new()) }
     }
 
-    /// The same by another clock: its wall clock gives orders their instants.
-    #[must_use]
-    pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
+    /// The same by another clock, which gives orders their instants.
+    pub(crate) fn by_clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock, ..self }
     }
 
@@ -131,10 +130,11 @@ impl Operator {
             _ => return Err(changed(lock)),
         };
         let held = record.holding.ok_or_else(|| changed(lock))?.by;
+        let name = format!("{lock}, held by {}", held.holder);
         let request = self.request(lock, term, why);
         match self.revoke(lock, Revocation::Ask { session: held.session, request }).await? {
             RevokeAnswer::Asked => {
-                self.log("release", lock, why);
+                self.log("release", &name, why);
                 Ok(held.holder)
             }
             _ => Err(NotDone::Dead { lock: lock.clone(), holder: held.holder }),
@@ -146,7 +146,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// As [`release`](Self::release); a dead holder is none.
+    /// As [`release`](Self::release), except that a key can be taken from a dead holder.
     pub async fn force(&self, lock: &LockId, term: Term, why: &Why) -> Result<(), NotDone> {
         match self.revoke(lock, Revocation::Force(self.request(lock, term, why))).await? {
             RevokeAnswer::Freed(_) => {
@@ -197,8 +197,9 @@ impl Operator {
     ///
     /// No living instance of the namespace has that session, the record cannot be used, or the store does not answer.
     pub async fn drain(&self, session: SessionId, why: &Why) -> Result<Holder, NotDone> {
-        let (record, now) = self.living(session).await?;
-        self.ask(&record, Request::drain(&record, self.by.clone(), why.clone(), now), "drain", why).await
+        let record = self.living(session).await?;
+        let request = Request::drain(&record, self.by.clone(), why.clone(), identity());
+        self.ask(&record, request, "drain", why).await
     }
 
     /// Asks an instance to accept tasks again. Returns its name.
@@ -207,16 +208,15 @@ impl Operator {
     ///
     /// As [`drain`](Self::drain).
     pub async fn undrain(&self, session: SessionId, why: &Why) -> Result<Holder, NotDone> {
-        let (record, now) = self.living(session).await?;
-        self.ask(&record, Request::undrain(&record, self.by.clone(), why.clone(), now), "undrain", why).await
+        let record = self.living(session).await?;
+        let request = Request::undrain(&record, self.by.clone(), why.clone(), identity());
+        self.ask(&record, request, "undrain", why).await
     }
 
-    async fn living(&self, session: SessionId) -> Result<(SessionRecord, StoreTime), NotDone> {
+    async fn living(&self, session: SessionId) -> Result<SessionRecord, NotDone> {
         let seen = self.store.observe(vec![session], LIMIT).await?.pop();
         match seen {
-            Some(SessionSeen::Alive(record)) if record.about.namespace == self.namespace => {
-                Ok((record, self.clock.wall()))
-            }
+            Some(SessionSeen::Alive(record)) if record.about.namespace == self.namespace => Ok(record),
             Some(SessionSeen::Refused(refusal)) => Err(refused(&session, refusal)),
             _ => Err(gone(session)),
         }
@@ -241,7 +241,7 @@ impl Operator {
 
     // ----- schedules
 
-    /// Pauses a schedule: no tick of it is run until it is resumed. A run that is on goes on.
+    /// Pauses a schedule: no tick of it is run until it is resumed. The current run continues.
     ///
     /// # Errors
     ///
@@ -279,7 +279,7 @@ impl Operator {
             let record = self.instruct(schedule, Instruction::Run(order.clone())).await?;
             let stored = record.orders.iter().find(|known| known.at == at);
             if stored.is_none_or(|known| *known == order) {
-                self.log("run", schedule, why);
+                self.log("run", &format!("{schedule} as {at}"), why);
                 return Ok(at);
             }
             // Another order has that millisecond.
@@ -291,18 +291,22 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// An instance has the schedule, the namespace has no such schedule, or the store does not answer; then a part of it may
-    /// be gone.
+    /// A living instance has the schedule, the namespace has no such schedule, or the store does not answer; then a part of
+    /// it may be gone, and the next call deletes the rest.
     pub async fn delete(&self, schedule: &ScheduleName, why: &Why) -> Result<(), NotDone> {
         let id = self.schedule(schedule);
-        match self.store.schedules(vec![id.clone()], LIMIT).await?.pop() {
-            // A record that cannot be used is deleted, too.
-            Some(ScheduleSeen::Found(_) | ScheduleSeen::Refused(_)) => {}
-            Some(ScheduleSeen::Absent) | None => return Err(NotDone::Unknown(schedule.clone())),
+        let record = self.store.schedules(vec![id.clone()], LIMIT).await?.pop();
+        // A record that cannot be used is deleted, too; and history that an interrupted deletion has left.
+        let is_known = matches!(record, Some(ScheduleSeen::Found(_) | ScheduleSeen::Refused(_)));
+        if !is_known && self.store.history(id.clone(), None, 1, LIMIT).await?.page.items.is_empty() {
+            return Err(NotDone::Unknown(schedule.clone()));
         }
         let lock = self.store.locks(vec![lock_of(&id)], LIMIT).await?.pop().and_then(LockSeen::found);
         if let Some(held) = lock.and_then(|lock| lock.holding) {
-            return Err(NotDone::Owned { schedule: schedule.clone(), by: held.by.holder });
+            let owner = self.store.observe(vec![held.by.session], LIMIT).await?.pop();
+            if matches!(owner, Some(SessionSeen::Alive(_))) {
+                return Err(NotDone::Owned { schedule: schedule.clone(), by: held.by.holder });
+            }
         }
         while !self.store.delete_schedule(id.clone(), LIMIT).await? {}
         self.log("delete", schedule, why);
@@ -322,12 +326,16 @@ impl Operator {
         // An instruction would create the record of a schedule that was mistyped.
         match self.store.schedules(vec![id.clone()], LIMIT).await?.pop() {
             Some(ScheduleSeen::Found(_)) => {}
-            Some(ScheduleSeen::Refused(refusal)) => return Err(refused(schedule, refusal)),
+            Some(ScheduleSeen::Refused(refusal)) => {
+                return Err(refused(&format!("schedule {:?}", schedule.as_str()), refusal));
+            }
             Some(ScheduleSeen::Absent) | None => return Err(NotDone::Unknown(schedule.clone())),
         }
         match self.store.instruct(id.clone(), instruction, LIMIT).await? {
             ScheduleSeen::Found(record) => Ok(record),
-            ScheduleSeen::Refused(refusal) => Err(refused(schedule, refusal)),
+            ScheduleSeen::Refused(refusal) => {
+                Err(refused(&format!("schedule {:?}", schedule.as_str()), refusal))
+            }
             ScheduleSeen::Absent => Ok(ScheduleRecord::new(id)),
         }
     }
@@ -341,8 +349,13 @@ fn refused(name: &(dyn fmt::Display + Sync), refusal: Refusal) -> NotDone {
     NotDone::Refused { name: name.to_string(), refusal }
 }
 
+/// A time that tells a request from an earlier one of the same words. It is compared with nothing.
+fn identity() -> StoreTime {
+    SystemClock::new().wall()
+}
+
 fn changed(lock: &LockId) -> NotDone {
-    NotDone::Changed(format!("{lock} has changed hands since"))
+    NotDone::Changed(format!("{lock} was released or taken since"))
 }
 
 fn gone(session: SessionId) -> NotDone {

@@ -8,15 +8,15 @@ use std::{
 };
 
 use crate::{
-    HeldCounts, Instance, KeyDetails, Ledger, Lock, Picture, ScheduleView, SessionStates, instance,
+    HeldCounts, Instance, KeyDetails, Ledger, Lock, Operator, Picture, ScheduleView, SessionStates, instance,
     liveness::now_beside, poller::Poller, schedule,
 };
 use tenure::{
     Clock, StoreError, SystemClock,
     clock::Moment,
     model::{
-        Kind, LockId, LockRecord, Namespace, RunRecord, ScheduleId, ScheduleRecord, SessionId, SessionRecord,
-        StoreTime,
+        Holder, Kind, LockId, LockRecord, Namespace, RunRecord, ScheduleId, ScheduleRecord, SessionId,
+        SessionRecord, StoreTime,
     },
     store::{Cursor, LockSeen, Page, RunPage, ScheduleSeen, Store},
 };
@@ -52,6 +52,12 @@ impl Reader {
     #[must_use]
     pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock, ..self }
+    }
+
+    /// An operator of that name, on the same namespace and by the same clock.
+    #[must_use]
+    pub fn operator(&self, by: Holder) -> Operator {
+        Operator::new(self.store.clone(), self.namespace.clone(), by).by_clock(self.clock.clone())
     }
 
     /// The store that is looked at.

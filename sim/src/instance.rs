@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Deviation, Dice, Drifting, EventKind, Fleet, Gate, History, Life, Reported, WorkKind,
     replicas::Way,
-    stores::{Deposed, FaultRates, Recording, Wire},
+    stores::{Deposed, FaultInjector, Recording, Wire},
 };
 use tenure::{
     Elect, ElectConfig,
@@ -32,7 +32,7 @@ pub struct Instance {
     pen: Pen,
     elect: Elect,
     fleet: Fleet,
-    weather: Arc<Intercepted<FaultRates>>,
+    weather: Arc<Intercepted<FaultInjector>>,
     way: Arc<Way>,
     deposed: Arc<Deposed>,
     /// True if its part of the spread is not to be judged yet.
@@ -61,7 +61,7 @@ impl Instance {
         let way = Arc::new(shared.common.replicas.way(life));
         let deposed = Arc::new(Deposed::new(way.clone(), shared.store_clock.clone()));
         let (rates, tally) = (shared.plan.rates(), shared.tally.clone());
-        let weather = FaultRates::new(dice.split(2), rates, shared.plan.longest_way, tally);
+        let weather = FaultInjector::new(dice.split(2), rates, shared.plan.longest_way, tally);
         let weather = weather.around(deposed.clone());
         let ears = Ears { history: shared.history.clone(), life, clock: clock.clone() };
         let wire = Wire::new(weather.clone(), Arc::new(ears), clock.clone());
@@ -100,7 +100,7 @@ impl Instance {
 
     /// Weather of its calls.
     #[must_use]
-    pub fn weather(&self) -> &FaultRates {
+    pub fn weather(&self) -> &FaultInjector {
         self.weather.intercept()
     }
 

@@ -62,7 +62,7 @@ pub use programs::JobBehaviour;
 pub use registry::{Durations, Grant, Lease, Member, Registry, Session};
 pub use schedules::{Habits, tick_id};
 pub use shorten::{in_paused_time, shorten, simulate};
-pub use stores::{Deviation, FaultRates, Recording, Wire};
+pub use stores::{Deviation, FaultInjector, Recording, Wire};
 pub use sum::Sum;
 pub use tenure::sim::Dice;
 pub use watched::{Ended, Watched, Witness};

@@ -1,7 +1,7 @@
 //! The stores a fleet's calls go through.
 //!
 //! ```text
-//!  engine ─ Wire ─ Intercepted<Weather> ─ (Deposed) ─ Way ─ Replicas ─ Ledger ─ MemoryStore
+//!  engine ─ Wire ─ Intercepted<FaultInjector> ─ (Deposed) ─ Way ─ Replicas ─ Ledger ─ MemoryStore
 //!           what     what is lost, late,     a store    to a   what a     what the majority
 //!           it hears doubled                 gone wrong primary majority has  has applied
 //! ```
@@ -355,10 +355,10 @@ impl Store for Ledger {
     }
 }
 
-/// Weather of one instance's calls: what a script says, else chance, until it is calm; and always a short way
+/// Faults of one instance's calls: what a script says, else chance, until it is calm; and always a short way
 /// there and back.
 #[derive(Debug)]
-pub struct FaultRates {
+pub struct FaultInjector {
     script: Faulty,
     chance: Faulty,
     calm: AtomicBool,
@@ -375,7 +375,7 @@ pub(super) struct Tally {
     pub(super) faults: AtomicU64,
 }
 
-impl FaultRates {
+impl FaultInjector {
     pub(super) fn new(mut dice: Dice, rates: Rates, longest_way: Duration, tally: Arc<Tally>) -> Self {
         Self {
             script: Faulty::default(),
@@ -400,7 +400,7 @@ impl FaultRates {
     }
 }
 
-impl Intercept for FaultRates {
+impl Intercept for FaultInjector {
     fn decide(&self, call: &Call) -> Course {
         let by_chance = self.chance.decide(call);
         let scripted = self.script.decide(call);

@@ -235,8 +235,8 @@ impl Lease {
     }
 
     /// Runs a task that ends with this lease: cancelled with it, dropped when its time is over, and
-    /// waited for before the lock is released. The lease does not end with the task: a campaign that is to lead only as
-    /// long as the task works [resigns](super::Campaign::resign) when it has ended.
+    /// waited for before the lock is released. The lease does not end with the task:
+    /// [unlock](crate::Elect::unlock) the key when it has ended, if another instance is to have it then.
     ///
     /// If the lease's job has returned already, the task is not started and ends as cancelled.
     pub fn spawn<O, F>(&self, task: F) -> JoinHandle<JobEnd<O::Value, O::Error>>

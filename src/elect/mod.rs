@@ -206,7 +206,7 @@ pub struct LockedKeys {
     pub refused: Vec<(String, Refusal)>,
 }
 
-/// The locks that are held.
+/// The locks that are held, without the records that cannot be read.
 impl IntoIterator for LockedKeys {
     type Item = HeldBy;
     type IntoIter = std::vec::IntoIter<HeldBy>;

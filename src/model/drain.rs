@@ -15,7 +15,7 @@ impl Request {
     /// [undrained](Self::undrain) or its process ends, also for spreads that it joins later. Locks and campaigns are not
     /// concerned. [`Revocation::Ask`](crate::store::Revocation::Ask) carries it.
     ///
-    /// With hints the instance receives it at once, without by its next beat; its shares in its session's record then
+    /// With hints the instance receives it at once, without hints by its next beat; its shares in its session's record then
     /// show that they are draining. `at` tells it from an earlier one: the current time.
     #[must_use]
     pub fn drain(session: &SessionRecord, by: Holder, why: Why, at: StoreTime) -> Self {

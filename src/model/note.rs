@@ -215,6 +215,14 @@ mod tests {
     }
 
     #[test]
+    fn the_note_of_deaths_is_read_with_their_number() {
+        let row = DeathRow { deaths: 3, since: at(0), ran: Duration::ZERO };
+        let note = Why::shortened(&row.seen());
+        assert_eq!(TaskNote::read(&note), Some(TaskNote::Died { deaths: 3 }));
+        assert_eq!(TaskNote::read(&Why::shortened("done")), None);
+    }
+
+    #[test]
     fn people_can_read_a_note_and_a_long_error_is_cut() {
         assert_eq!(
             failed(0, &["pod-1", "pod-2", "pod-1"]).note().as_str(),

@@ -136,7 +136,7 @@ impl SpreadActor {
         let is_first = reading.everything && !pass.state.complete;
         let listed = pass.absorb_sessions(reading.sessions);
         if is_first {
-            pass.state.begin_youth(&engine);
+            pass.state.begin_startup_hold(&engine);
         }
         if reading.all_sessions {
             // A session that is not listed came just now, or its record is gone: another look will show which.

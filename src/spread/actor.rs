@@ -219,7 +219,7 @@ impl SpreadActor {
     /// Returns whether this instance takes no part yet, though everything is known.
     fn is_held_back(&self) -> bool {
         let state = self.shared.state();
-        state.complete && !state.youth.is_over()
+        state.complete && !state.startup_hold.is_over()
     }
 
     fn is_due(&self, now: Moment) -> bool {
@@ -230,7 +230,7 @@ impl SpreadActor {
     fn deadline(&self, now: Moment) -> Moment {
         let (mut at, is_held_back) = (self.poll_at, self.is_held_back());
         if is_held_back {
-            at = at.min(self.shared.state().youth.until);
+            at = at.min(self.shared.state().startup_hold.until);
         }
         if self.reading.is_none() {
             if !is_held_back
@@ -255,7 +255,7 @@ impl SpreadActor {
         state.waiting.retain(|key, _| keys.contains(key));
         digest::publish(&mut state.share, keys.iter());
         // Nobody may plan with an instance that does not know yet what it would do.
-        if !state.complete || !state.youth.is_over() {
+        if !state.complete || !state.startup_hold.is_over() {
             return;
         }
         if self.engine().spreads.publish(state.share.clone()) {

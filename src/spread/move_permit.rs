@@ -72,11 +72,11 @@ impl MovePermit {
         made
     }
 
-    async fn until<T>(&self, mut predicate: impl FnMut(&mut PermitState) -> Option<T>) -> T {
+    async fn until<T>(&self, mut find: impl FnMut(&mut PermitState) -> Option<T>) -> T {
         loop {
             let mut changed = std::pin::pin!(self.0.changed.notified());
             changed.as_mut().enable();
-            let found = predicate(&mut self.state());
+            let found = find(&mut self.state());
             if let Some(found) = found {
                 return found;
             }

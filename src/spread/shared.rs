@@ -52,7 +52,7 @@ impl Shared {
                 resolved: Resolved::default(),
                 waiting: BTreeMap::new(),
                 complete: false,
-                youth: StartupHold::default(),
+                startup_hold: StartupHold::default(),
                 left_behind: BTreeMap::new(),
             }),
             spread,
@@ -111,7 +111,7 @@ pub(super) struct ActorState {
     pub(super) waiting: BTreeMap<Key, Moment>,
     /// Everything was read at least once.
     pub(super) complete: bool,
-    pub(super) youth: StartupHold,
+    pub(super) startup_hold: StartupHold,
     /// Tasks of the dead: each with the session, and the longest row of deaths of a task that this one left behind.
     pub(super) left_behind: BTreeMap<Key, (SessionId, Longest)>,
 }

@@ -68,7 +68,7 @@ impl StartupHold {
 impl ActorState {
     /// Decides how long this instance pauses, once everything was read: as a task does after so many deaths, of which
     /// only those count that are more than the fewest of a member that takes part.
-    pub(super) fn begin_youth(&mut self, engine: &Engine) {
+    pub(super) fn begin_startup_hold(&mut self, engine: &Engine) {
         self.view.deaths.ask_for(engine.process);
         let (Some(now), Some(own)) = (engine.store_now(), engine.current()) else { return };
         self.view.deaths.forget(now);
@@ -76,27 +76,27 @@ impl ActorState {
         let others = takers.map(|(session, peer)| self.view.deaths.of_member(&peer.holder, session, now));
         let fewest = others.min().unwrap_or(0);
         let deaths = self.view.deaths.of_member(engine.config.holder(), own.id, now);
-        self.youth.deaths = deaths;
-        self.youth.until = engine.born + failing::pause(deaths.saturating_sub(fewest));
+        self.startup_hold.deaths = deaths;
+        self.startup_hold.until = engine.born + failing::pause(deaths.saturating_sub(fewest));
     }
 }
 
 /// Lets this instance take part once its pause is over, or the others have no room for all tasks. Returns whether it does from now on.
 pub(super) fn admit(engine: &Engine, state: &mut ActorState, now: Moment) -> bool {
-    if !state.complete || state.youth.is_over {
+    if !state.complete || state.startup_hold.is_over {
         return false;
     }
     let own = engine.config.holder();
     let others = state.view.members().filter(|(_, peer)| peer.holder != *own && takes(&peer.share));
     let room = others.map(|(_, peer)| peer.share.cap as usize).fold(0, usize::saturating_add);
-    let until = state.youth.until;
+    let until = state.startup_hold.until;
     // Nothing waits for it.
-    state.youth.is_over = now >= until || room < state.view.tasks().count().max(1);
-    if !state.youth.is_over && !state.youth.is_logged {
-        state.youth.is_logged = true;
+    state.startup_hold.is_over = now >= until || room < state.view.tasks().count().max(1);
+    if !state.startup_hold.is_over && !state.startup_hold.is_logged {
+        state.startup_hold.is_logged = true;
         let (spread, namespace) = (&state.share.spread, engine.config.namespace());
-        let (deaths, wait) = (state.youth.deaths, until.since(now));
+        let (deaths, wait) = (state.startup_hold.deaths, until.since(now));
         words::warn!(%spread, %namespace, holder = %own, deaths, ?wait, "the last processes of this holder died: waiting before taking tasks");
     }
-    state.youth.is_over
+    state.startup_hold.is_over
 }

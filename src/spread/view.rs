@@ -82,8 +82,8 @@ impl SpreadStatus {
 
     /// Returns the tasks that rest after too many failures.
     pub fn resting(&self) -> impl Iterator<Item = &Key> {
-        let predicate = |state: &TaskState| matches!(state, TaskState::Resting { .. });
-        self.tasks.iter().filter(move |(_, state)| predicate(state)).map(|(key, _)| key)
+        let is_listed = |state: &TaskState| matches!(state, TaskState::Resting { .. });
+        self.tasks.iter().filter(move |(_, state)| is_listed(state)).map(|(key, _)| key)
     }
 
     /// Returns the number of tasks that an instance has.
@@ -128,7 +128,7 @@ impl SpreadStatus {
         let now = engine.clock.now();
         let state = shared.state();
         let own = engine.current().map(|session| state.me(engine, &session));
-        let held_back = state.youth.held_back(now);
+        let held_back = state.startup_hold.held_back(now);
         let own_member = own.iter().filter(|_| held_back.is_none()).map(|me| {
             let peer = Peer {
                 holder: me.holder.clone(),

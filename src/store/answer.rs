@@ -327,7 +327,7 @@ pub struct Page<T> {
     pub next: Option<Cursor>,
 }
 
-/// The records that can be read, in order.
+/// The records that can be read, in order; not those that were [refused](Self::refused), and not the next page.
 impl<T> IntoIterator for Page<T> {
     type Item = T;
     type IntoIter = std::vec::IntoIter<T>;
@@ -381,7 +381,7 @@ pub struct RunPage {
     pub mark: Option<StoreTime>,
 }
 
-/// The runs, the last one first.
+/// The runs of this page that can be read, the last one first.
 impl IntoIterator for RunPage {
     type Item = RunRecord;
     type IntoIter = std::vec::IntoIter<RunRecord>;

@@ -139,8 +139,7 @@ pub(crate) async fn act(
             .map_err(|_| Problem::not_found(format!("there is no action {verb:?}")))?;
         let Form(fields) = fields.map_err(|error| Problem::bad(error.body_text()))?;
         let by = allowed(&shared, visitor, &headers, &fields)?;
-        let reader = shared.ui.pictures.reader();
-        let operator = Operator::new(reader.store().clone(), reader.namespace().clone(), by);
+        let operator = shared.ui.pictures.reader().operator(by);
         let (said, news) = act_as(&operator, verb, &fields, &reason(&fields.why)?).await?;
         // The next screen shows it.
         shared.ui.pictures.notice(news);
@@ -200,7 +199,7 @@ fn field<'a>(value: Option<&'a String>, name: &str) -> Result<&'a str, Problem> 
     value.map(String::as_str).ok_or_else(|| Problem::bad(format!("the form has no field {name}")))
 }
 
-/// Does it. Returns a sentence, and the record that shows it.
+/// Acts. Returns a sentence, and the record that shows the effect.
 async fn act_as(
     operator: &Operator,
     verb: Verb,

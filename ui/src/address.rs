@@ -55,7 +55,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .merge(guarded)
         .layer(axum::extract::DefaultBodyLimit::max(LONGEST_BODY))
         .layer(middleware::from_fn(headers::strict))
-        .layer(middleware::from_fn(context))
+        .layer(middleware::from_fn(note_base))
         .with_state(shared)
 }
 
@@ -107,8 +107,8 @@ fn encoded(text: &str) -> String {
     encoded
 }
 
-/// Notes where the page is, for its links.
-async fn context(OriginalUri(original): OriginalUri, mut request: Request, next: Next) -> Response {
+/// Notes the address of the page, for its links.
+async fn note_base(OriginalUri(original): OriginalUri, mut request: Request, next: Next) -> Response {
     let base = Base::of(&original, request.uri());
     request.extensions_mut().insert(base);
     next.run(request).await

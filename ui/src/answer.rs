@@ -105,13 +105,13 @@ pub(crate) async fn show<S: Screen>(
         Err(problem) => problem.answer(form, &base),
         Ok((screen, _)) if form == Form::Json => Json(&*screen).into_response(),
         Ok((screen, picture)) => {
-            let context = context::<S>(&shared, base, picture, &query);
+            let context = render_context::<S>(&shared, base, picture, &query);
             page::page(&shared, &*screen, &context).into_response()
         }
     }
 }
 
-pub(crate) fn context<S: Screen>(
+pub(crate) fn render_context<S: Screen>(
     shared: &Shared,
     base: Base,
     picture: Arc<Picture>,

@@ -23,7 +23,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::{
     Shared,
     address::Base,
-    answer::{Form, Problem, Screen, context},
+    answer::{Form, Problem, Screen, render_context},
 };
 
 /// Interval of keep-alive events: a proxy does not take a follower for one that has left.
@@ -79,7 +79,7 @@ impl<S: Screen> Watched<S> {
         match S::load(&self.shared, &self.query, &picture).await {
             Err(problem) => vec![trouble(&problem)],
             Ok(screen) => {
-                let context = context::<S>(&self.shared, self.base.clone(), picture, &self.query);
+                let context = render_context::<S>(&self.shared, self.base.clone(), picture, &self.query);
                 let mut events = Vec::new();
                 for part in screen.parts(&context) {
                     let html = part.html.into_string();

@@ -134,6 +134,10 @@ async fn ask(
             let said = format!("{not_done}; --force frees it now.");
             return action.tell(&Done::new(said, json!({ "done": false, "holder": holder })));
         }
+        Err(NotDone::Changed(_)) => {
+            let said = format!("{holder} does not hold {lock} any more.");
+            return action.tell(&Done::new(said, json!({ "done": false, "holder": holder })));
+        }
         Err(not_done) => return Err(not_done.into()),
     }
     let session = holding.by.session;

@@ -3,6 +3,7 @@
 use clap::Args;
 use serde_json::json;
 use tenure::model::{ScheduleName, ScheduleRecord};
+use tenure_look::NotDone;
 
 use super::{Action, Because, Done};
 use crate::exit::Failure;
@@ -54,10 +55,15 @@ pub(super) async fn pause(action: &Action<'_>, pause: &Pause, paused: bool) -> R
         return action.nothing_done();
     }
     for name in &names {
-        if paused {
-            action.operator.pause(name, &action.why).await?;
+        let done = if paused {
+            action.operator.pause(name, &action.why).await
         } else {
-            action.operator.resume(name, &action.why).await?;
+            action.operator.resume(name, &action.why).await
+        };
+        match done {
+            // Of all schedules, one was deleted meanwhile.
+            Err(NotDone::Unknown(_)) if pause.all => {}
+            done => done?,
         }
     }
     let said = if paused { format!("Paused: {list}.") } else { format!("Resumed: {list}.") };

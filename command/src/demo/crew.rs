@@ -35,7 +35,7 @@ const ATTEMPTS: u32 = 100;
 /// A message from a process, or its end.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    InstanceMessage(usize, Moment, InstanceMessage),
+    Message(usize, Moment, InstanceMessage),
     /// All that it ever says has been heard.
     Ended(usize),
 }
@@ -219,7 +219,7 @@ fn listen(index: usize, lines: impl io::Read, heard: &mpsc::UnboundedSender<Hear
     for line in BufReader::new(lines).lines() {
         let Ok(line) = line else { break };
         if let Some((at, said)) = message::read(&line)
-            && heard.send(Heard::InstanceMessage(index, at, said)).is_err()
+            && heard.send(Heard::Message(index, at, said)).is_err()
         {
             return;
         }

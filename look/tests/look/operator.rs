@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use tenure::{
-    SystemClock,
     model::{Key, Kind, LockId, RunId, SessionId, StoreTime, Term, Why},
-    store::{Claim, Instruction, MemoryStore, ReleaseTo, ScheduleSeen, Store},
+    store::{Claim, Instruction, MemoryStore, ReleaseTo, ScheduleSeen, SessionSeen, Store},
+    testing::TestClock,
 };
 use tenure_conformance::{Fixture, LIMIT};
-use tenure_look::{NotDone, Operator};
+use tenure_look::{NotDone, Operator, Reader};
 
 struct World {
     fixture: Fixture,
@@ -18,10 +18,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let memory = Arc::new(MemoryStore::new(Arc::new(SystemClock::new())));
+        let clock = Arc::new(TestClock::new());
+        let memory = Arc::new(MemoryStore::new(clock.clone()));
         let fixture = Fixture::new(memory.clone());
-        let operator =
-            Operator::new(fixture.store().clone(), fixture.namespace().clone(), "ann".parse().unwrap());
+        let reader = Reader::new(fixture.store().clone(), fixture.namespace().clone()).clock(clock);
+        let operator = reader.operator("ann".parse().unwrap());
         Self { fixture, memory, operator }
     }
 
@@ -53,6 +54,7 @@ async fn a_pause_an_order_and_a_resume_are_on_record_with_name_and_reason() {
     world.schedule("backup").await;
     let name = "backup".parse().unwrap();
     world.operator.pause(&name, &why()).await.unwrap();
+    // The clock stands still: both orders would have the same instant.
     let again = Why::new("once more").unwrap();
     let first = world.operator.run(&name, &why()).await.unwrap();
     let second = world.operator.run(&name, &again).await.unwrap();
@@ -102,11 +104,33 @@ async fn a_schedule_is_deleted_with_its_history_once_no_instance_has_it() {
     let not_done = world.operator.delete(&name, &why()).await.unwrap_err();
     assert!(matches!(&not_done, NotDone::Owned { .. }), "{not_done}");
     assert!(matches!(world.seen("backup").await, ScheduleSeen::Found(_)));
-    world.fixture.release(&lock, owner, held.term, ReleaseTo::Free).await;
+    // A dead owner is none.
+    world.fixture.declare_dead(owner).await;
+    assert!(world.fixture.record(&lock).await.holding.is_some_and(|holding| holding.by.session == owner));
+    assert_eq!(held.term, world.fixture.record(&lock).await.term);
     world.operator.delete(&name, &why()).await.unwrap();
     assert_eq!(world.seen("backup").await, ScheduleSeen::Absent);
     let id = world.fixture.schedule("backup");
     assert!(world.memory.history(id, None, 10, LIMIT).await.unwrap().page.items.is_empty());
+}
+
+#[tokio::test]
+async fn a_deletion_that_was_interrupted_is_finished_by_the_next_one() {
+    let world = World::new();
+    world.schedule("backup").await;
+    let session = world.fixture.opened().await.id;
+    let id = world.fixture.schedule("backup");
+    assert!(world.memory.delete_schedule(id.clone(), LIMIT).await.unwrap(), "all of it");
+    // A run without a record of its schedule, as a deletion leaves it that got no further.
+    let holder = world.fixture.about().holder;
+    let run = RunId::tick(id.clone(), StoreTime::from_millis(120_000));
+    let term = Term::new(1);
+    let claim = Claim { run, session, holder, term, attempt: 1, instead_of: None, skipped: None };
+    world.memory.claim(claim, LIMIT).await.unwrap();
+    let name = "backup".parse().unwrap();
+    world.operator.delete(&name, &why()).await.unwrap();
+    assert!(world.memory.history(id, None, 10, LIMIT).await.unwrap().page.items.is_empty());
+    assert!(matches!(world.operator.delete(&name, &why()).await, Err(NotDone::Unknown(_))));
 }
 
 #[tokio::test]
@@ -126,6 +150,10 @@ async fn a_key_that_changed_hands_is_neither_released_nor_taken() {
     }
     assert!(world.fixture.record(&lock).await.holding.is_some());
     world.operator.release(&lock, second.term, &why()).await.unwrap();
+    let SessionSeen::Alive(record) = world.fixture.seen(holder).await else { panic!("it is alive") };
+    let asked: Vec<_> = record.requests.iter().map(|request| (&request.lock, request.by.as_str())).collect();
+    assert_eq!(asked, [(&lock, "ann")]);
+    assert_eq!((record.requests[0].term, &record.requests[0].why), (second.term, &why()));
     world.operator.force(&lock, second.term, &why()).await.unwrap();
     assert!(world.fixture.record(&lock).await.holding.is_none());
 }
@@ -160,6 +188,9 @@ async fn an_instance_that_has_ended_is_not_asked_to_drain() {
     let session = world.fixture.opened().await.id;
     assert_eq!(world.operator.drain(session, &why()).await.unwrap(), world.fixture.about().holder);
     assert_eq!(world.operator.undrain(session, &why()).await.unwrap(), world.fixture.about().holder);
+    let SessionSeen::Alive(record) = world.fixture.seen(session).await else { panic!("it is alive") };
+    let asked: Vec<_> = record.requests.iter().map(|request| request.lock.key.to_string()).collect();
+    assert_eq!(asked, [format!("tenure.drain {session}"), format!("tenure.undrain {session}")]);
     world.fixture.declare_dead(session).await;
     for session in [session, SessionId::from_u128(1)] {
         let not_done = world.operator.drain(session, &why()).await.unwrap_err();

@@ -28,8 +28,8 @@ struct Near<'a> {
 fn lanes(changes: &[Change], now: StoreTime) -> [BTreeMap<u64, Near<'_>>; LANES.len()] {
     let mut lanes = [const { BTreeMap::new() }; LANES.len()];
     for change in changes {
-        let sort = change.severity();
-        let Some(lane) = LANES.iter().position(|(known, ..)| *known == sort) else { continue };
+        let severity = change.severity();
+        let Some(lane) = LANES.iter().position(|(known, ..)| *known == severity) else { continue };
         let age = now.since(change.at).min(Duration::from_secs(WIDTH)).as_secs();
         let x = LEFT + WIDTH - age / STEP * STEP;
         lanes[lane].entry(x).or_insert(Near { last: change, count: 0 }).count += 1;
@@ -84,9 +84,9 @@ pub(crate) fn told(change: &Change) -> String {
     one_line(&format!("{} {word} {rest}", change.at))
 }
 
-/// The word of a sort; nothing for what is in order.
-pub(crate) fn sort(sort: Severity) -> Option<&'static str> {
-    LANES.iter().find(|(known, ..)| *known == sort).map(|(_, _, word)| *word)
+/// The word for a severity; nothing if all is in order.
+pub(crate) fn severity(severity: Severity) -> Option<&'static str> {
+    LANES.iter().find(|(known, ..)| *known == severity).map(|(_, _, word)| *word)
 }
 
 #[cfg(test)]

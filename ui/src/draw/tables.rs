@@ -5,7 +5,7 @@ use tenure::model::{Past, StoreTime, Waiter};
 use tenure_look::{Group, Picture, Refused, Severity, length};
 
 use super::{
-    hour::sort,
+    hour::severity,
     text::{instant, name, since},
 };
 
@@ -71,7 +71,7 @@ pub(crate) fn changes(groups: &[Group], now: StoreTime) -> Markup {
                     @let change = &group.change;
                     li {
                         (since(change.at, now)) " "
-                        @if let Some(sort) = sort(change.severity()) { span class=(format!("badge {sort}")) { (sort) } " " }
+                        @if let Some(word) = severity(change.severity()) { span class=(format!("badge {word}")) { (word) } " " }
                         @if change.severity() == Severity::Other { span.badge { (word) } " " } @else { (word) " " }
                         (name(rest.trim_end()))
                     }

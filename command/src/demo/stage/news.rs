@@ -18,7 +18,7 @@ use crate::{
 impl Stage<'_> {
     pub(super) fn hear(&mut self, heard: Heard) -> Result<(), Failure> {
         let (index, at, said) = match heard {
-            Heard::InstanceMessage(index, at, said) => (index, at, said),
+            Heard::Message(index, at, said) => (index, at, said),
             Heard::Ended(index) => {
                 self.silent.push(index);
                 return self.settle(index);

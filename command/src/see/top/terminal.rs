@@ -3,7 +3,7 @@
 use std::io::{self, stdout};
 
 use crossterm::{
-    event::{Event as ReceivedSignal, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+    event::{Event as TerminalEvent, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
     execute,
     terminal::{EnterAlternateScreen, enable_raw_mode},
 };
@@ -77,10 +77,10 @@ impl Drop for Screen {
 }
 
 /// Returns the meaning of a terminal event for this program.
-pub(super) fn said(came: &ReceivedSignal) -> Input {
+pub(super) fn said(came: &TerminalEvent) -> Input {
     match came {
-        ReceivedSignal::Resize(columns, rows) => Input::Event(Event::Size(*columns, *rows)),
-        ReceivedSignal::Key(key) if key.kind != KeyEventKind::Release => said_by_key(*key),
+        TerminalEvent::Resize(columns, rows) => Input::Event(Event::Size(*columns, *rows)),
+        TerminalEvent::Key(key) if key.kind != KeyEventKind::Release => said_by_key(*key),
         _ => Input::Nothing,
     }
 }

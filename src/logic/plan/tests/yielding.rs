@@ -95,9 +95,9 @@ fn tasks_given_up_a_moment_ago_move_nothing_between_the_others() {
             let tasks: Vec<_> = (0..).zip(owners).map(|(id, owner)| task(id, Some(owner))).collect();
             let plan = plan_avoiding(&tasks, &members, &avoided(&[]));
             let given = |from: u32| plan.moves.iter().filter(|one| one.from == Some(from)).count();
-            let predicate = given(1) == ours as usize && given(2) == theirs as usize;
+            let is_expected = given(1) == ours as usize && given(2) == theirs as usize;
             assert!(
-                predicate && plan.moves.iter().all(|one| one.to == Some(0)),
+                is_expected && plan.moves.iter().all(|one| one.to == Some(0)),
                 "{counts:?} {ranks:?}: {plan:?}"
             );
         }
