@@ -323,19 +323,16 @@ impl Operator {
         instruction: Instruction,
     ) -> Result<ScheduleRecord, NotDone> {
         let id = self.schedule(schedule);
+        let refused = |refusal| refused(&format!("schedule {:?}", schedule.as_str()), refusal);
         // An instruction would create the record of a schedule that was mistyped.
         match self.store.schedules(vec![id.clone()], LIMIT).await?.pop() {
             Some(ScheduleSeen::Found(_)) => {}
-            Some(ScheduleSeen::Refused(refusal)) => {
-                return Err(refused(&format!("schedule {:?}", schedule.as_str()), refusal));
-            }
+            Some(ScheduleSeen::Refused(refusal)) => return Err(refused(refusal)),
             Some(ScheduleSeen::Absent) | None => return Err(NotDone::Unknown(schedule.clone())),
         }
         match self.store.instruct(id.clone(), instruction, LIMIT).await? {
             ScheduleSeen::Found(record) => Ok(record),
-            ScheduleSeen::Refused(refusal) => {
-                Err(refused(&format!("schedule {:?}", schedule.as_str()), refusal))
-            }
+            ScheduleSeen::Refused(refusal) => Err(refused(refusal)),
             ScheduleSeen::Absent => Ok(ScheduleRecord::new(id)),
         }
     }

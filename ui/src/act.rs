@@ -206,25 +206,22 @@ async fn act_as(
     fields: &Fields,
     why: &Why,
 ) -> Result<(String, News), Problem> {
-    let id = |name: &ScheduleName| ScheduleId { namespace: operator.namespace().clone(), name: name.clone() };
+    let news = |name| News::Schedule(ScheduleId { namespace: operator.namespace().clone(), name });
     Ok(match verb {
         Verb::Pause => {
             let name = fields.schedule()?;
             operator.pause(&name, why).await?;
-            (format!("{:?} is paused.", name.as_str()), News::Schedule(id(&name)))
+            (format!("{:?} is paused.", name.as_str()), news(name))
         }
         Verb::Resume => {
             let name = fields.schedule()?;
             operator.resume(&name, why).await?;
-            (format!("{:?} is resumed.", name.as_str()), News::Schedule(id(&name)))
+            (format!("{:?} is resumed.", name.as_str()), news(name))
         }
         Verb::Run => {
             let name = fields.schedule()?;
             let at = operator.run(&name, why).await?;
-            (
-                format!("{:?} was asked to run, as {at} in its history.", name.as_str()),
-                News::Schedule(id(&name)),
-            )
+            (format!("{:?} was asked to run, as {at} in its history.", name.as_str()), news(name))
         }
         Verb::Drain => {
             let session = fields.session()?;

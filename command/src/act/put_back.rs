@@ -67,7 +67,7 @@ pub(super) async fn run(action: &Action<'_>, put_back: &PutBack) -> Result<u8, F
     }
     for record in resting {
         match action.operator.put_back(&record.id, record.term, &action.why).await {
-            // It was taken since, so it does not rest any more.
+            // A task that was taken since does not rest any more.
             Ok(()) | Err(NotDone::Changed(_)) => {}
             Err(not_done) => return Err(not_done.into()),
         }
