@@ -13,9 +13,9 @@ use std::{process::ExitCode, time::Duration};
 
 use tenure::{
     Elect, Lease,
-    model::{Request, Why},
+    model::Why,
     store::{
-        Revocation, Store,
+        Request, Revocation, Store,
         mongo::{
             Armed, Fence, MongoOptions, MongoStore, Stale,
             driver::{

@@ -97,7 +97,7 @@
 //! | [`elect`] | the engine: instances, jobs, guards, campaigns, events, health |
 //! | [`spread`] | N keyed tasks over the instances that take part |
 //! | [`schedule`] | cron-style jobs, every tick once per fleet |
-//! | [`model`] | sessions, locks, waiters, terms, runs: plain data |
+//! | [`model`] | names, ids, instants, losses, runs: plain data |
 //! | [`store`] | the contract, and the stores that keep it; implementers of [`Store`](store::Store) get no promise of semver before 1.0 |
 //! | [`clock`] | the clock leases are counted by |
 #![cfg_attr(

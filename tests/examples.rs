@@ -9,9 +9,9 @@ use std::{
 use futures::future::join_all;
 use mongodb::bson::{Document, doc};
 use tenure::{
-    Elect, ElectConfig, model,
+    Elect, ElectConfig,
     store::{
-        LockSeen, Store,
+        Ended, LockSeen, Store,
         mongo::{MongoOptions, MongoStore},
     },
 };
@@ -322,10 +322,7 @@ async fn a_service_that_is_terminated_leaves_its_keys_free_at_once() {
     // Given back, and not left to be found dead.
     let lock = vec![guard.lease().lock().clone()];
     let seen = store.locks(lock, LIMIT).await.unwrap().pop().and_then(LockSeen::found).unwrap();
-    assert_eq!(
-        seen.past.first().map(|last| (last.term.get(), last.how)),
-        Some((led, model::Ended::Released))
-    );
+    assert_eq!(seen.past.first().map(|last| (last.term.get(), last.how)), Some((led, Ended::Released)));
     guard.release().await.unwrap();
     observer.close().await;
 }

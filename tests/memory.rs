@@ -138,10 +138,10 @@ mod turned_by_hand {
     use futures::StreamExt;
     use tenure::{
         Clock,
-        model::{FOR_GOOD, LockRecord, MAX_NUMBER, Retention, Term},
+        model::{MAX_NUMBER, Retention, Term},
         store::{
-            Hint, LockSeen, MemoryStore, News, Purged, ReleaseTo, SessionSeen, Store, TERM_KEPT, TakeAnswer,
-            Wait,
+            FOR_GOOD, Hint, LockRecord, LockSeen, MemoryStore, News, Purged, ReleaseTo, SessionSeen, Store,
+            TERM_KEPT, TakeAnswer, Wait,
         },
         testing::TestClock,
     };

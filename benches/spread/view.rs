@@ -88,7 +88,7 @@ impl View {
         let namespace = NAMESPACE.parse().expect("within the limits");
         let page = self.store.list_locks(namespace, kind, None, 10_000, LIMIT).await;
         let items = page.expect("the server answers").items;
-        let place = |record: tenure::model::LockRecord| {
+        let place = |record: tenure::store::LockRecord| {
             let held = record.holding.as_ref();
             let place = Place {
                 term: record.term,

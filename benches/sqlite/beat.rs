@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tenure::{
-    model::{About, Beat, Candidate, Kind, LockId, Nonce, SessionId, Ticket},
-    store::{BeatWrite, Open, Store, Take},
+    model::{Kind, LockId, SessionId},
+    store::{About, Beat, BeatWrite, Candidate, Nonce, Open, Store, Take, Ticket},
 };
 
 use crate::{

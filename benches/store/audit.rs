@@ -1,8 +1,8 @@
 //! Cost of holding many keys: a beat, and a page of the audit.
 
 use tenure::{
-    model::{Beat, LockId, Nonce, SessionId},
-    store::{BeatWrite, Store},
+    model::{LockId, SessionId},
+    store::{Beat, BeatWrite, Nonce, Store},
 };
 
 use crate::{

@@ -11,9 +11,9 @@ use mongodb::{
     options::{ClientOptions, ReturnDocument, WriteConcern},
 };
 use tenure::{
-    model::{About, Candidate, Holder, Key, Kind, LockId, Namespace, Nonce, SessionId, Term, Ticket},
+    model::{Holder, Key, Kind, LockId, Namespace, SessionId, Term},
     store::{
-        Open, Release, ReleaseTo, Store, Take, TakeAnswer,
+        About, Candidate, Nonce, Open, Release, ReleaseTo, Store, Take, TakeAnswer, Ticket,
         mongo::{MongoOptions, MongoStore},
     },
 };

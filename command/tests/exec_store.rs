@@ -8,8 +8,8 @@ use std::{
 
 use rustix::process::Signal;
 use tenure::{
-    model::{Holder, Key, Kind, LockId, LockRecord, Namespace, Request, Why},
-    store::{LockSeen, Revocation, RevokeAnswer, Store, sqlite::SqliteStore},
+    model::{Holder, Key, Kind, LockId, Namespace, Why},
+    store::{LockRecord, LockSeen, Request, Revocation, RevokeAnswer, Store, sqlite::SqliteStore},
 };
 
 use crate::{

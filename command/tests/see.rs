@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tenure::model::{Kind, Share};
+use tenure::{model::Kind, store::Share};
 
 use crate::{
     looking::{

@@ -4,8 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
 use tenure::{
-    model::{Kind, Share},
-    store::mongo::{MongoOptions, MongoStore},
+    model::Kind,
+    store::{
+        Share,
+        mongo::{MongoOptions, MongoStore},
+    },
 };
 
 use crate::{

@@ -9,8 +9,8 @@ use crate::{
     purge::{NOTHING, marker_is_purged, purge},
 };
 use tenure::{
-    model::{Ended, LockId, Retention, SessionId},
-    store::{LockSeen, Open, SessionSeen, Take, TakeAnswer, Wait},
+    model::{LockId, Retention, SessionId},
+    store::{Ended, LockSeen, Open, SessionSeen, Take, TakeAnswer, Wait},
 };
 
 /// More than a store takes at once.

@@ -6,8 +6,8 @@ use futures::FutureExt;
 
 use crate::fixture::{Fixture, LIMIT, TTL, sure};
 use tenure::{
-    model::{Candidate, LockId},
-    store::{LockSeen, Release, ReleaseAnswer, ReleaseTo, Take, TakeAnswer},
+    model::LockId,
+    store::{Candidate, LockSeen, Release, ReleaseAnswer, ReleaseTo, Take, TakeAnswer},
 };
 
 /// Free, held, ours already, ours by a later ticket, closed, dead, dead with a delay: in one batch.

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use crate::fixture::{Fixture, LIMIT, TTL, holder, race, sure, why};
-use tenure::{
-    model::{Death, SessionRecord},
-    store::{Declaration, Evidence, Open, SessionSeen},
-};
+use tenure::store::{Death, Declaration, Evidence, Open, SessionRecord, SessionSeen};
 
 /// The ground of a caller who has found no such session for the whole ttl.
 pub(crate) fn missing(fixture: &Fixture) -> Evidence {
@@ -14,7 +11,7 @@ pub(crate) fn missing(fixture: &Fixture) -> Evidence {
 }
 
 /// Every ground there is, for a session whose last beat bears that nonce.
-fn grounds(fixture: &Fixture, last: tenure::model::Nonce) -> [Evidence; 4] {
+fn grounds(fixture: &Fixture, last: tenure::store::Nonce) -> [Evidence; 4] {
     let unbeaten = Evidence::Unbeaten { nonce: last };
     [unbeaten, missing(fixture), Evidence::Gone, Evidence::Operator]
 }

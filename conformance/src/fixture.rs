@@ -12,12 +12,13 @@ use tokio::sync::watch;
 
 use tenure::{
     model::{
-        About, Beat, Candidate, Holder, Key, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce,
-        ScheduleId, ScheduleName, SessionId, SessionRecord, SpreadName, Term, Ticket, Value, Who, Why,
+        Holder, Key, Kind, LockId, MAX_NUMBER, Namespace, ScheduleId, ScheduleName, SessionId, SpreadName,
+        Term, Value, Who, Why,
     },
     store::{
-        Answer, BeatWrite, Cursor, Declaration, Evidence, LockSeen, Open, Page, Release, ReleaseTo,
-        SessionSeen, SetAnswer, SetValue, Store, Take, TakeAnswer, Topic, Topics,
+        About, Answer, Beat, BeatWrite, Candidate, Cursor, Declaration, Evidence, LockRecord, LockSeen,
+        Nonce, Open, Page, Release, ReleaseTo, SessionRecord, SessionSeen, SetAnswer, SetValue, Store, Take,
+        TakeAnswer, Ticket, Topic, Topics,
     },
 };
 

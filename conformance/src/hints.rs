@@ -11,10 +11,11 @@ use crate::{
     schedules::{define, defined, instructed, order, pause},
 };
 use tenure::{
-    model::{
-        Kind, LockId, LockRecord, Outcome, Request, ScheduleId, SessionId, Share, SpreadName, StoreTime,
+    model::{Kind, LockId, Outcome, ScheduleId, SessionId, SpreadName, StoreTime},
+    store::{
+        BeatWrite, FinishRun, Hint, Instruction, LockRecord, News, Open, ReleaseTo, Request, Revocation,
+        Share, Topic, Wait,
     },
-    store::{BeatWrite, FinishRun, Hint, Instruction, News, Open, ReleaseTo, Revocation, Topic, Wait},
 };
 
 /// The spread whose tasks are granted to see whether the stream is alive.

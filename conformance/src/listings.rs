@@ -2,8 +2,8 @@
 
 use crate::fixture::{Fixture, LIMIT, all_pages, granted, sure, value};
 use tenure::{
-    model::{Kind, LockRecord, SessionId},
-    store::{Held, LockSeen, ReleaseTo, Take},
+    model::{Kind, SessionId},
+    store::{Held, LockRecord, LockSeen, ReleaseTo, Take},
 };
 
 /// As they were asked for: held, free, absent, and one of them twice.

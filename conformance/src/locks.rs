@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use crate::fixture::{Fixture, TTL, eventually, granted, value};
 use tenure::{
-    model::{Candidate, Ended, Holding, LockId, LockRecord, Term},
-    store::{Evidence, LockSeen, ReleaseTo, SetAnswer, Take, TakeAnswer},
+    model::{LockId, Term},
+    store::{
+        Candidate, Ended, Evidence, Holding, LockRecord, LockSeen, ReleaseTo, SetAnswer, Take, TakeAnswer,
+    },
 };
 
 /// Long enough to be over only when the test is.

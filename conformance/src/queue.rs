@@ -2,8 +2,8 @@
 
 use crate::fixture::{Fixture, LIMIT, eventually, sure};
 use tenure::{
-    model::{Candidate, LockId, StoreTime, Waiter},
-    store::{LockSeen, Wait},
+    model::{LockId, StoreTime},
+    store::{Candidate, LockSeen, Wait, Waiter},
 };
 
 async fn stand(fixture: &Fixture, lock: &LockId, by: &Candidate) {
@@ -137,7 +137,7 @@ pub async fn leaving_passes_over_those_who_do_not_stand_there(fixture: &Fixture)
     let came = line_of(fixture, &lock, 3).await;
     stand(fixture, &other, &came[1]).await;
     let nobody = fixture.candidate(fixture.session(), 1);
-    let ticket = |ticket| tenure::model::Ticket::new(ticket);
+    let ticket = |ticket| tenure::store::Ticket::new(ticket);
     let places = vec![
         (lock.clone(), nobody.session, nobody.ticket),
         (fixture.lock("never waited for"), came[0].session, came[0].ticket),

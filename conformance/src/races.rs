@@ -6,10 +6,7 @@ use std::sync::{
 };
 
 use crate::fixture::{Fixture, LIMIT, race, sure};
-use tenure::{
-    model::{Ended, LockRecord},
-    store::{Release, ReleaseTo, Take, TakeAnswer},
-};
+use tenure::store::{Ended, LockRecord, Release, ReleaseTo, Take, TakeAnswer};
 
 /// Of 64 sessions that want a lock at the same moment one gets it; the others learn which.
 pub async fn of_takes_that_race_one_wins(fixture: &Fixture) {
@@ -132,7 +129,7 @@ pub async fn a_lock_has_one_holder_at_a_time(fixture: &Fixture) {
         async move {
             let mut terms = Vec::new();
             for ticket in 1..=40 {
-                let by = with!(by.clone(); ticket: tenure::model::Ticket::new(ticket));
+                let by = with!(by.clone(); ticket: tenure::store::Ticket::new(ticket));
                 let take = Take { lock: lock.clone(), by };
                 let answer = sure(store.take(vec![take.clone()], Vec::new(), LIMIT)).await.remove(0);
                 let Some(record) = answer.taken() else { continue };

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::fixture::{Fixture, LIMIT, TTL, sure, why};
 use tenure::{
-    model::{Ended, Term},
-    store::{LockSeen, Release, ReleaseAnswer, ReleaseTo, Wait},
+    model::Term,
+    store::{Ended, LockSeen, Release, ReleaseAnswer, ReleaseTo, Wait},
 };
 
 /// Long enough to be over only when the test is.

@@ -4,10 +4,10 @@ use futures::{StreamExt, stream};
 
 use crate::fixture::{Fixture, LIMIT, holder, sure, value, why};
 use tenure::{
-    model::{Ended, LockId, Request, SessionId, Term, Why},
+    model::{LockId, SessionId, Term, Why},
     store::{
-        BeatWrite, LockSeen, MAX_REQUESTS, Refusal, ReleaseTo, Revocation, RevokeAnswer, SessionSeen,
-        SetAnswer,
+        BeatWrite, Ended, LockSeen, MAX_REQUESTS, Refusal, ReleaseTo, Request, Revocation, RevokeAnswer,
+        SessionSeen, SetAnswer,
     },
 };
 

@@ -8,11 +8,11 @@ use crate::{
     texts::{ODD, full},
 };
 use tenure::{
-    model::{
-        Definition, Holder, Pause, PauseBefore, Rules, RunNow, ScheduleId, ScheduleName, ScheduleRecord,
-        StoreTime, Term, Why,
+    model::{Holder, Rules, ScheduleId, ScheduleName, StoreTime, Term, Why},
+    store::{
+        Define, Definition, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE, Pause, PauseBefore, Refusal, RunNow,
+        ScheduleRecord, ScheduleSeen,
     },
-    store::{Define, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE, Refusal, ScheduleSeen},
 };
 
 pub(crate) fn define(schedule: &ScheduleId, term: u64, timing: &str, policies: &str) -> Define {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::fixture::{Fixture, LIMIT, TTL, all_pages, name, race, sure};
 use tenure::{
-    model::{Beat, Buckets, SessionRecord, Share, SpreadName},
-    store::{BeatWrite, Open, SessionSeen},
+    model::SpreadName,
+    store::{Beat, BeatWrite, Buckets, Open, SessionRecord, SessionSeen, Share},
 };
 
 fn shares() -> Vec<Share> {

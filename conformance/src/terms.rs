@@ -2,8 +2,8 @@
 
 use crate::fixture::{Fixture, LIMIT, granted, holder, name, sure, why};
 use tenure::{
-    model::{Ended, LockRecord, PAST_HOLDERS, Request, Who},
-    store::{Release, ReleaseTo, Revocation, RevokeAnswer},
+    model::Who,
+    store::{Ended, LockRecord, PAST_HOLDERS, Release, ReleaseTo, Request, Revocation, RevokeAnswer},
 };
 
 /// Through every way a lock changes hands: released, superseded, handed over, died, forced.

@@ -2,8 +2,8 @@
 
 use crate::fixture::{Fixture, LIMIT, TTL, all_pages, name, sure, value, why};
 use tenure::{
-    model::{Holder, Key, Kind, LockId, LockRecord, Namespace, Value, Who, Why},
-    store::{LockSeen, ReleaseTo, Wait},
+    model::{Holder, Key, Kind, LockId, Namespace, Value, Who, Why},
+    store::{LockRecord, LockSeen, ReleaseTo, Wait},
 };
 
 /// Texts that mean something elsewhere, and pairs that only a careless eye takes for one another.
@@ -230,7 +230,10 @@ async fn do_not_meet(fixture: &Fixture, locks: &[LockId]) {
 
 /// Numbers up to the largest a record may carry, and times to the millisecond.
 pub async fn large_numbers_come_back_as_they_were(fixture: &Fixture) {
-    use tenure::model::{Beat, MAX_NUMBER, Nonce, SessionId};
+    use tenure::{
+        model::{MAX_NUMBER, SessionId},
+        store::{Beat, Nonce},
+    };
     let by = with!(
         fixture.candidate(SessionId::from_u128(fixture.session().as_u128() | 1 << 127), MAX_NUMBER);
         ttl: TTL * 60 * 24 * 365,

@@ -2,8 +2,8 @@
 
 use crate::fixture::{Fixture, LIMIT, sure, value};
 use tenure::{
-    model::{LockRecord, Term, Value},
-    store::{LockSeen, ReleaseTo, SetAnswer, SetValue},
+    model::{Term, Value},
+    store::{LockRecord, LockSeen, ReleaseTo, SetAnswer, SetValue},
 };
 
 /// The record with that value, and the number of whatever change was the last.

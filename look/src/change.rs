@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::Liveness;
-use tenure::model::{
-    Ended, Entry, Holder, LockId, LockRecord, Outcome, Past, Pause, RunId, RunRecord, ScheduleName,
-    ScheduleRecord, SessionId, SessionRecord, StoreTime, TaskNote, Term, Why,
+use tenure::{
+    model::{
+        Entry, Holder, LockId, Outcome, RunId, RunRecord, ScheduleName, SessionId, StoreTime, Term, Why,
+    },
+    store::{Ended, LockRecord, Past, Pause, ScheduleRecord, SessionRecord, TaskNote},
 };
 
 /// Records of one look.

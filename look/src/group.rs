@@ -101,7 +101,10 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenure::model::{Ended, LockId, StoreTime, Term};
+    use tenure::{
+        model::{LockId, StoreTime, Term},
+        store::Ended,
+    };
 
     fn change(key: &str, holder: &str, after: Option<&str>, ms: i64) -> Change {
         let lock = LockId {

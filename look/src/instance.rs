@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use crate::Liveness;
 use tenure::{
-    model::{Kind, LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime},
+    model::{Kind, SessionId, SpreadName, StoreTime},
     spread::SpreadStatus,
+    store::{LockRecord, SessionRecord, Share},
 };
 
 /// An instance, its liveness, and the keys that it holds.
@@ -147,7 +148,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use tenure::model::{About, Candidate, Ended, Holding, LockId, Nonce, Past, TaskNote, Term, Ticket, Why};
+    use tenure::{
+        model::{LockId, Term, Why},
+        store::{About, Candidate, Ended, Holding, Nonce, Past, TaskNote, Ticket},
+    };
 
     fn at(seconds: i64) -> StoreTime {
         StoreTime::from_millis(1_763_784_813_000 + seconds * 1000)

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use tenure::{
-    model::{SessionId, SessionRecord, StoreTime},
-    store::SessionSeen,
+    model::{SessionId, StoreTime},
+    store::{SessionRecord, SessionSeen},
 };
 
 /// Apparent liveness of a session, for people: it entitles nobody to anything ([R1](tenure::store#rules-of-safety)).
@@ -135,7 +135,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use tenure::model::{About, Death, Holder, Namespace, Nonce, Why};
+    use tenure::{
+        model::{Holder, Namespace, Why},
+        store::{About, Death, Nonce},
+    };
 
     fn session() -> SessionRecord {
         let about = About::new(Namespace::new("n").unwrap(), Holder::new("pod-1").unwrap());

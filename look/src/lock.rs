@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::{Liveness, SessionStates, reader::holder};
 use tenure::{
-    model::{LockId, LockRecord, SessionRecord, StoreTime, Waiter},
-    store::{Line, LockSeen, Refusal},
+    model::{LockId, StoreTime},
+    store::{Line, LockRecord, LockSeen, Refusal, SessionRecord, Waiter},
 };
 
 /// A lock, and the liveness of its holder.

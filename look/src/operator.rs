@@ -7,11 +7,11 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use tenure::{
     Clock, StoreError, SystemClock,
-    model::{
-        Holder, LockId, Namespace, Request, RunNow, ScheduleId, ScheduleName, ScheduleRecord, SessionId,
-        SessionRecord, StoreTime, Term, Why,
+    model::{Holder, LockId, Namespace, ScheduleId, ScheduleName, SessionId, StoreTime, Term, Why},
+    store::{
+        Instruction, LockSeen, Refusal, Request, Revocation, RevokeAnswer, RunNow, ScheduleRecord,
+        ScheduleSeen, SessionRecord, SessionSeen, Store,
     },
-    store::{Instruction, LockSeen, Refusal, Revocation, RevokeAnswer, ScheduleSeen, SessionSeen, Store},
 };
 
 use crate::schedule::lock_of;

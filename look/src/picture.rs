@@ -15,11 +15,8 @@ use crate::{
     schedule::{self, lock_of},
 };
 use tenure::{
-    model::{
-        Kind, LockId, LockRecord, Namespace, RunRecord, ScheduleName, ScheduleRecord, SessionId,
-        SessionRecord, SpreadName, StoreTime,
-    },
-    store::{Line, Refusal},
+    model::{Kind, LockId, Namespace, RunRecord, ScheduleName, SessionId, SpreadName, StoreTime},
+    store::{Line, LockRecord, Refusal, ScheduleRecord, SessionRecord},
 };
 
 /// Length of the history that is shown.

@@ -16,8 +16,8 @@ use crate::{Picture, Reader, Source, reader::holder};
 use tenure::{
     StoreError,
     clock::Moment,
-    model::{Kind, LockId, LockRecord, ScheduleId, ScheduleName, SessionId},
-    store::{Cursor, Hint, LockSeen, News, Page, Refusal, ScheduleSeen, SessionSeen, Topic},
+    model::{Kind, LockId, ScheduleId, ScheduleName, SessionId},
+    store::{Cursor, Hint, LockRecord, LockSeen, News, Page, Refusal, ScheduleSeen, SessionSeen, Topic},
 };
 
 /// Sessions and tasks that are read at once. Their records are small, and most of them are of interest.

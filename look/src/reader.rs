@@ -14,11 +14,10 @@ use crate::{
 use tenure::{
     Clock, StoreError, SystemClock,
     clock::Moment,
-    model::{
-        Holder, Kind, LockId, LockRecord, Namespace, RunRecord, ScheduleId, ScheduleRecord, SessionId,
-        SessionRecord, StoreTime,
+    model::{Holder, Kind, LockId, Namespace, RunRecord, ScheduleId, SessionId, StoreTime},
+    store::{
+        Cursor, LockRecord, LockSeen, Page, RunPage, ScheduleRecord, ScheduleSeen, SessionRecord, Store,
     },
-    store::{Cursor, LockSeen, Page, RunPage, ScheduleSeen, Store},
 };
 
 /// Time that a person waits for one answer of the store.

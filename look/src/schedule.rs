@@ -6,11 +6,9 @@ use serde::Serialize;
 
 use crate::{Liveness, SessionStates, length};
 use tenure::{
-    model::{
-        Entry, Holder, Key, Kind, LockId, LockRecord, Pause, RunRecord, ScheduleId, ScheduleRecord,
-        SessionId, StoreTime, Term,
-    },
+    model::{Entry, Holder, Key, Kind, LockId, RunRecord, ScheduleId, SessionId, StoreTime, Term},
     schedule::{Overdue, ScheduleStatus},
+    store::{LockRecord, Pause, ScheduleRecord},
 };
 
 /// A schedule as it stands.
@@ -188,8 +186,9 @@ pub(crate) fn on(runs: &[RunRecord]) -> Option<&RunRecord> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenure::model::{
-        About, Candidate, Definition, Holding, Nonce, Rules, RunId, SessionRecord, Ticket, Why,
+    use tenure::{
+        model::{Rules, RunId, Why},
+        store::{About, Candidate, Definition, Holding, Nonce, SessionRecord, Ticket},
     };
 
     const TTL: Duration = Duration::from_secs(30);

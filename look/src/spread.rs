@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use crate::Liveness;
 use tenure::{
-    model::{Key, LockRecord, Past, SessionId, SessionRecord, SpreadName, StoreTime},
+    model::{Key, SessionId, SpreadName, StoreTime},
     spread::{Explanation, Member, SpreadStatus, TaskState},
-    store::LockSeen,
+    store::{LockRecord, LockSeen, Past, SessionRecord},
 };
 
 /// A spread in numbers.

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tenure::model::{Entry, RunRecord, Share, StoreTime, Why};
+use tenure::{
+    model::{Entry, RunRecord, StoreTime, Why},
+    store::Share,
+};
 
 /// `4 min ago`, or `in 4 min`.
 #[must_use]

@@ -19,7 +19,8 @@ use super::{
 use tenure::{
     Event,
     clock::Moment,
-    model::{Entry as Of, SessionId, StoreTime, Term, Ticket},
+    model::{Entry as Of, SessionId, StoreTime, Term},
+    store::Ticket,
 };
 
 /// Number of entries kept for the story of a violation.

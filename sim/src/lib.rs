@@ -73,8 +73,8 @@ use stores::{Common, Tally};
 use tenure::{
     ElectConfig,
     clock::Clock,
-    model::{Key, Kind, LockId, LockRecord, ScheduleId, ScheduleName, SessionId, Term},
-    store::Store,
+    model::{Key, Kind, LockId, ScheduleId, ScheduleName, SessionId, Term},
+    store::{LockRecord, Store},
     testing::TestClock,
 };
 
@@ -671,7 +671,7 @@ fn gave_up(lock: &LockRecord) -> Vec<(usize, usize)> {
     let mut by = Vec::new();
     for past in &lock.past {
         let note = past.note.as_ref().map_or("", |note| note.as_str());
-        if past.how == tenure::model::Ended::Forced || note.starts_with("revoked by ") {
+        if past.how == tenure::store::Ended::Forced || note.starts_with("revoked by ") {
             by.push(past.holder.as_str());
         }
         let names = note.strip_prefix("failing since ").and_then(|note| note.split_once(" by "));

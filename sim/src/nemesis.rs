@@ -9,8 +9,8 @@ use super::{
     stores::GROUPS,
 };
 use tenure::{
-    model::{Request, Why},
-    store::Revocation,
+    model::Why,
+    store::{Request, Revocation},
     testing::Fault,
 };
 

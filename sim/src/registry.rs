@@ -10,7 +10,8 @@ use super::{Entry, EventKind, Habits, Life, Reported, WorkKind, invariants::SLAC
 use tenure::{
     ElectConfig,
     clock::Moment,
-    model::{SessionId, Term, Ticket},
+    model::{SessionId, Term},
+    store::Ticket,
 };
 
 /// The durations one instance runs by.

@@ -25,10 +25,10 @@ use super::{
 use tenure::{
     Applied, StoreError,
     clock::{Clock, Moment},
-    model::{LockId, Request, SessionId, StoreTime, Ticket},
+    model::{LockId, SessionId, StoreTime},
     store::{
-        Answer, Capabilities, Declaration, Hint, MemoryStore, Release, ReleaseAnswer, Revocation,
-        SessionSeen, Store, Topics,
+        Answer, Capabilities, Declaration, Hint, MemoryStore, Release, ReleaseAnswer, Request, Revocation,
+        SessionSeen, Store, Ticket, Topics,
     },
     store_methods,
     testing::TestClock,

@@ -21,14 +21,12 @@ use futures::{FutureExt, stream::BoxStream};
 use super::{Dice, EventKind, History, Life, Replicas, TickId, key_of, schedule_of};
 use tenure::{
     clock::Clock,
-    model::{
-        Death, LockId, LockRecord, Namespace, Nonce, ScheduleId, SessionId, SessionRecord, StoreTime, Term,
-        Ticket, Why,
-    },
+    model::{LockId, Namespace, ScheduleId, SessionId, StoreTime, Term, Why},
     store::{
-        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, Evidence,
-        FinishRun, Held, Hint, Instruction, LockSeen, Open, Page, Presence, Release, ReleaseAnswer, RunPage,
-        ScheduleSeen, SessionSeen, Store, Take, TakeAnswer, Topics, Wait,
+        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Death, Declaration, Define, Evidence,
+        FinishRun, Held, Hint, Instruction, LockRecord, LockSeen, Nonce, Open, Page, Presence, Release,
+        ReleaseAnswer, RunPage, ScheduleSeen, SessionRecord, SessionSeen, Store, Take, TakeAnswer, Ticket,
+        Topics, Wait,
     },
     testing::{Call, Course, Faulty, Intercept, Operation, Rates},
 };

@@ -45,8 +45,11 @@ use crate::{
         key::{Context, WaitMode},
         session::{LONGEST_ATTEMPT, Times},
     },
-    model::{Candidate, LockId, Loss, ScheduleId, SessionId, StoreTime, Ticket},
-    store::{Answer, LockSeen, Release, ReleaseAnswer, ScheduleSeen, Store, Take, TakeAnswer, Wait},
+    model::{LockId, Loss, ScheduleId, SessionId, StoreTime},
+    store::{
+        Answer, Candidate, LockSeen, Release, ReleaseAnswer, ScheduleSeen, Store, Take, TakeAnswer, Ticket,
+        Wait,
+    },
     sync::{caught, locked},
     words::{self, Under, Voice},
 };

@@ -1,6 +1,9 @@
 //! Random numbers of the engine.
 
-use crate::model::{MAX_NUMBER, Nonce, SessionId};
+use crate::{
+    model::{MAX_NUMBER, SessionId},
+    store::Nonce,
+};
 
 /// Random numbers: the system's, or a test's.
 ///

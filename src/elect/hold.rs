@@ -13,8 +13,8 @@ use super::{Engine, Lease, Life, parcel::Unclaimed, session::Session};
 use crate::{
     clock::Moment,
     logic::{flaw::Flaw, key::Handback},
-    model::{LockId, Loss, StoreTime, Term, Ticket},
-    store::Presence,
+    model::{LockId, Loss, StoreTime, Term},
+    store::{Presence, Ticket},
     sync::{caught, locked},
 };
 

@@ -26,8 +26,10 @@ use crate::{
         plan::PLAN_VERSION,
         session::{Action, LONGEST_ATTEMPT, SessionEvent, SessionMachine},
     },
-    model::{About, Death, LockId, Loss, Nonce, Request, SessionId, SpreadName, Term},
-    store::{BeatWrite, Declaration, Evidence, Open, Presence, SessionSeen, Store},
+    model::{LockId, Loss, SessionId, SpreadName, Term},
+    store::{
+        About, BeatWrite, Death, Declaration, Evidence, Nonce, Open, Presence, Request, SessionSeen, Store,
+    },
     sync::caught,
     words,
 };

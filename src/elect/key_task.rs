@@ -23,8 +23,8 @@ use crate::{
         },
         watch::Liveness,
     },
-    model::{Candidate, Holder, LockId, Ticket, Waiter},
-    store::{Line, Release, Take, Wait},
+    model::{Holder, LockId},
+    store::{Candidate, Line, Release, Take, Ticket, Wait, Waiter},
     sync::{caught, locked},
 };
 

@@ -18,7 +18,8 @@ use super::{
 use crate::{
     clock::Moment,
     logic::key::{Context, Handback, KeyMachine, NextOp, TicketOutcome, WaitMode},
-    model::{LockId, SessionId, Ticket, Value, Who, Why},
+    model::{LockId, SessionId, Value, Who, Why},
+    store::Ticket,
     sync::locked,
 };
 

@@ -14,8 +14,8 @@ use crate::{
     backoff::jittered,
     error::chain,
     logic::watch::Liveness,
-    model::{Holder, LockId, LockRecord, SessionId, StoreTime, Term, Value, Who, Why},
-    store::LockSeen,
+    model::{Holder, LockId, SessionId, StoreTime, Term, Value, Who, Why},
+    store::{LockRecord, LockSeen},
     sync::locked,
     words,
 };

@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, sync::Weak, time::Duration};
 use super::{Engine, Work};
 use crate::{
     clock::Moment,
-    model::{Beat, Holder, SessionId, SessionRecord},
-    store::SessionSeen,
+    model::{Holder, SessionId},
+    store::{Beat, SessionRecord, SessionSeen},
     words,
 };
 
@@ -90,7 +90,10 @@ async fn list(engine: &Weak<Engine>) -> Option<(SessionId, BTreeMap<SessionId, B
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{About, Death, Nonce, StoreTime};
+    use crate::{
+        model::StoreTime,
+        store::{About, Death, Nonce},
+    };
 
     fn session(number: u128, holder: &str, beat: u64) -> SessionRecord {
         let about = About::new("shop".parse().unwrap(), holder.parse().unwrap());

@@ -18,8 +18,8 @@ use crate::{
         flaw::{Flaw, Flaws},
         session::Times,
     },
-    model::{LockId, Loss, Request, SessionId, StoreTime, Term, Ticket},
-    store::{MAX_REQUESTS, Presence},
+    model::{LockId, Loss, SessionId, StoreTime, Term},
+    store::{MAX_REQUESTS, Presence, Request, Ticket},
     sync::locked,
 };
 

@@ -14,8 +14,8 @@ use tokio::sync::{Notify, watch};
 use super::{Engine, Work, inbox::Inbox};
 use crate::{
     clock::Moment,
-    model::{Key, SessionId, Share, SpreadName},
-    store::SessionSeen,
+    model::{Key, SessionId, SpreadName},
+    store::{SessionSeen, Share},
     sync::locked,
 };
 

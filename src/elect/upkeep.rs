@@ -11,8 +11,8 @@ use super::{Engine, Work, audit, namesakes};
 use crate::{
     backoff::fraction,
     error::chain,
-    model::{LockId, SessionRecord, SpreadName},
-    store::{Hint, News, Purged, Reach},
+    model::{LockId, SpreadName},
+    store::{Hint, News, Purged, Reach, SessionRecord},
     words,
 };
 

@@ -1,6 +1,9 @@
 //! Digests of task sets, which members compare in order to plan together.
 
-use crate::model::{Buckets, Digest, Key, Share};
+use crate::{
+    model::{Digest, Key},
+    store::{Buckets, Share},
+};
 
 /// Writes the digests of these tasks into a share. The keys come in their order.
 pub(crate) fn publish<'a>(share: &mut Share, keys: impl Iterator<Item = &'a Key> + Clone) {

@@ -25,7 +25,8 @@ use crate::{
     backoff::Backoff,
     clock::Moment,
     logic::{flaw::Flaws, watch::Liveness},
-    model::{Candidate, LockRecord, SessionId, Ticket, Waiter},
+    model::SessionId,
+    store::{Candidate, LockRecord, Ticket, Waiter},
 };
 use rest::Throttle;
 use state::{

@@ -12,8 +12,8 @@ use super::flaw::{Flaw, Flaws};
 use crate::{
     backoff::{Backoff, fraction},
     clock::Moment,
-    model::{Beat, Loss, Nonce, Request},
-    store::SessionSeen,
+    model::Loss,
+    store::{Beat, Nonce, Request, SessionSeen},
 };
 
 /// No attempt at an operation lasts longer: two fit into every lease, however the store hangs (R8).

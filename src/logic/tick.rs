@@ -18,7 +18,10 @@ pub(crate) use self::{
     policies::Policies,
 };
 use super::calendar::Calendar;
-use crate::model::{Definition, Entry, Outcome, RunNow, RunRecord, ScheduleRecord, Skipped, StoreTime, Term};
+use crate::{
+    model::{Entry, Outcome, RunRecord, Skipped, StoreTime, Term},
+    store::{Definition, RunNow, ScheduleRecord},
+};
 
 mod busy;
 mod hold;

@@ -20,10 +20,8 @@ use crate::{
         digest,
         failing::{Deaths, Failures},
     },
-    model::{
-        Beat, Death, Holder, Key, LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime, Term,
-    },
-    store::{LockSeen, SessionSeen},
+    model::{Holder, Key, SessionId, SpreadName, StoreTime, Term},
+    store::{Beat, Death, LockRecord, LockSeen, SessionRecord, SessionSeen, Share},
 };
 
 use failures::Judged;

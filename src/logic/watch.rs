@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::flaw::{Flaw, Flaws};
 use crate::{
     clock::Moment,
-    model::{Beat, Holder, Namespace, Nonce, SessionRecord, StoreTime},
-    store::{Evidence, SessionSeen},
+    model::{Holder, Namespace, StoreTime},
+    store::{Beat, Evidence, Nonce, SessionRecord, SessionSeen},
 };
 
 /// Looks are never closer together than this, whatever the store's clock makes one guess.
@@ -239,7 +239,7 @@ impl Observation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{About, SessionId};
+    use crate::{model::SessionId, store::About};
 
     const SECOND: Duration = Duration::from_secs(1);
     const TTL: Duration = Duration::from_secs(30);

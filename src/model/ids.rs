@@ -73,6 +73,7 @@ impl FromStr for SessionId {
     }
 }
 
+/// A number of a record, as a type of its own.
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -83,17 +84,19 @@ macro_rules! number {
             #[doc = concat!("A ", stringify!($name), " of that number.")]
             ///
             /// # Panics
-            /// If the number is larger than [`MAX_NUMBER`].
+            /// If the number is larger than [`MAX_NUMBER`](crate::model::MAX_NUMBER).
             #[must_use]
             pub const fn new(number: u64) -> Self {
-                assert!(number <= MAX_NUMBER, "no number of a record is larger than 2^53 - 1");
+                assert!(number <= $crate::model::MAX_NUMBER, "no number of a record is larger than 2^53 - 1");
                 Self(number)
             }
 
             #[doc = concat!("A ", stringify!($name), " of that number, unless it is larger than [`MAX_NUMBER`].")]
+            ///
+            /// [`MAX_NUMBER`]: crate::model::MAX_NUMBER
             #[must_use]
             pub const fn try_new(number: u64) -> Option<Self> {
-                if number <= MAX_NUMBER { Some(Self(number)) } else { None }
+                if number <= $crate::model::MAX_NUMBER { Some(Self(number)) } else { None }
             }
 
             /// The number.
@@ -103,9 +106,9 @@ macro_rules! number {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Display::fmt(&self.0, f)
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(&self.0, f)
             }
         }
     };
@@ -119,25 +122,8 @@ number! {
     /// from every holder that came too late.
     Term
 }
-number! {
-    /// A request for a key: a lock call, a place in the queue, a campaign's turn.
-    ///
-    /// Fresh from one counter of the session, never used again. A lock that is granted names the ticket it was
-    /// granted to, and only a ticket that is still pending may take it up ([R7](crate::store#rules-of-safety)). A session
-    /// starts its counter at a random place: two sessions then seldom use the same number, and a
-    /// [`Hint`](crate::store::Hint) can say more.
-    Ticket
-}
-number! {
-    /// A random number that marks one attempt to open or beat. Never used for two attempts: a beat that was rolled
-    /// back and sent again must not look like the one that was seen before ([R3](crate::store#rules-of-safety)).
-    Nonce
-}
-number! {
-    /// The count of a session's beats. A beat counts only if its number is larger than the one in
-    /// the record, so a late one changes nothing.
-    Beat
-}
+
+pub(crate) use number;
 
 impl Term {
     /// The first term of a lock that has no record: the store's clock, so that one whose record was

@@ -22,13 +22,13 @@ pub(crate) fn ms_if_any<S: Serializer>(time: &Option<Duration>, to: S) -> Result
 
 /// A limit on the number of tasks; nothing if there is none.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-pub(super) fn cap<S: Serializer>(cap: &u32, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn cap<S: Serializer>(cap: &u32, to: S) -> Result<S::Ok, S::Error> {
     Some(*cap).filter(|cap| *cap < u32::MAX).serialize(to)
 }
 
 /// A digest as text: not every tool reads numbers of 64 bits exactly.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-pub(super) fn digest<S: Serializer>(digest: &u64, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn digest<S: Serializer>(digest: &u64, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&format_args!("{digest:016x}"))
 }
 

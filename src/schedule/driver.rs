@@ -22,9 +22,9 @@ use crate::{
         flaw::Flaw,
         tick::{Attempt, NotRun, OnCrash, TickStep, Ticks},
     },
-    model::{Entry, Holder, Key, RunId, ScheduleRecord, SessionId, Skipped, StoreTime, Why},
+    model::{Entry, Holder, Key, RunId, SessionId, Skipped, StoreTime, Why},
     spread::{BusyGuard, MovePermit},
-    store::Claim,
+    store::{Claim, ScheduleRecord},
     words,
 };
 

@@ -9,9 +9,9 @@ use super::{
 };
 use crate::{
     elect::{Elect, Error, EventFilter, EventStream, SchedulesShare, Work},
-    model::{Key, Kind, LockId, RunNow, ScheduleId, ScheduleName, ScheduleRecord, StoreTime, Why},
+    model::{Key, Kind, LockId, ScheduleId, ScheduleName, StoreTime, Why},
     spread::{Spread, SpreadStatus},
-    store::{Cursor, Instruction, Page, Refusal, RunPage, ScheduleSeen},
+    store::{Cursor, Instruction, Page, Refusal, RunNow, RunPage, ScheduleRecord, ScheduleSeen},
 };
 
 /// Attempts at a change, against lost answers; then the caller gets the error.

@@ -22,11 +22,8 @@ use crate::{
     elect::{Engine, Work},
     error::chain,
     logic::tick::{Unowned, unowned},
-    model::{
-        Holder, Kind, LockId, SCHEDULES, ScheduleId, ScheduleName, ScheduleRecord, SessionId, SessionRecord,
-        StoreTime,
-    },
-    store::{Cursor, LockSeen, ScheduleSeen, SessionSeen},
+    model::{Holder, Kind, LockId, SCHEDULES, ScheduleId, ScheduleName, SessionId, StoreTime},
+    store::{Cursor, LockSeen, ScheduleRecord, ScheduleSeen, SessionRecord, SessionSeen},
     words,
 };
 

@@ -10,7 +10,8 @@ use crate::{
         calendar::Calendar,
         tick::{Unowned, failures, unowned},
     },
-    model::{Entry, RunRecord, ScheduleRecord, StoreTime},
+    model::{Entry, RunRecord, StoreTime},
+    store::ScheduleRecord,
 };
 
 /// Status of a schedule in the store.
@@ -127,8 +128,9 @@ impl fmt::Display for ScheduleStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{
-        Definition, Finish, Holder, Namespace, Outcome, Rules, RunId, ScheduleId, SessionId, Term,
+    use crate::{
+        model::{Finish, Holder, Namespace, Outcome, Rules, RunId, ScheduleId, SessionId, Term},
+        store::Definition,
     };
 
     const MINUTE: Duration = Duration::from_secs(60);

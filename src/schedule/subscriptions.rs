@@ -13,8 +13,8 @@ use super::spec::name_of;
 use crate::{
     elect::{Engine, Work},
     error::chain,
-    model::{Key, ScheduleId, ScheduleRecord},
-    store::ScheduleSeen,
+    model::{Key, ScheduleId},
+    store::{ScheduleRecord, ScheduleSeen},
     sync::locked,
     words,
 };

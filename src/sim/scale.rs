@@ -16,11 +16,8 @@ use crate::{
         plan::{PLAN_VERSION, PlanMember, PlannedTask, plan},
         view::{Bounds, OwnMember, OwnTask, Resolved, SpreadAction, SpreadView, TaskPlace},
     },
-    model::{
-        About, Death, Holder, Key, Namespace, Nonce, SessionId, SessionRecord, Share, SpreadName, StoreTime,
-        Term, Why,
-    },
-    store::SessionSeen,
+    model::{Holder, Key, Namespace, SessionId, SpreadName, StoreTime, Term, Why},
+    store::{About, Death, Nonce, SessionRecord, SessionSeen, Share},
 };
 
 /// As the engine bounds them.

@@ -8,8 +8,8 @@ use crate::{
         flaw::Flaws,
         session::{Action, SessionEvent, SessionMachine, Times},
     },
-    model::{About, Holder, Namespace, Nonce, SessionId, SessionRecord, StoreTime},
-    store::SessionSeen,
+    model::{Holder, Namespace, SessionId, StoreTime},
+    store::{About, Nonce, SessionRecord, SessionSeen},
 };
 
 const INTERVAL: Duration = Duration::from_secs(5);

@@ -13,8 +13,8 @@ use crate::{
     elect::Engine,
     error::chain,
     logic::view::PeerSeen,
-    model::{Key, SessionId, SessionRecord, StoreTime},
-    store::{Held, LockSeen, SessionSeen},
+    model::{Key, SessionId, StoreTime},
+    store::{Held, LockSeen, SessionRecord, SessionSeen},
     words,
 };
 

@@ -13,8 +13,8 @@ use crate::{
     clock::Moment,
     elect::Engine,
     logic::{digest, view::TaskPlace},
-    model::{Key, LockRecord, SessionId, SessionRecord, Share, StoreTime},
-    store::LockSeen,
+    model::{Key, SessionId, StoreTime},
+    store::{LockRecord, LockSeen, SessionRecord, Share},
 };
 
 /// Explanation of why a task is where it is.

@@ -9,8 +9,8 @@ use super::{Change, Explanation, SpreadStatus, Task, put_back, shared::Shared, s
 use crate::{
     elect::{Elect, Error, EventFilter, EventStream, Lease},
     logic::session::LONGEST_ATTEMPT,
-    model::{Key, Kind, Share, SpreadName},
-    store::LockSeen,
+    model::{Key, Kind, SpreadName},
+    store::{LockSeen, Share},
 };
 
 /// Spread that this instance takes part in, until this is stopped or dropped. Both are

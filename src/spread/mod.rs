@@ -74,7 +74,8 @@ pub(crate) use worker::Start;
 
 use crate::{
     elect::{Elect, Error, Lease, Wants, call_blocking},
-    model::{Key, LimitError, SCHEDULES, Share, SpreadName},
+    model::{Key, LimitError, SCHEDULES, SpreadName},
+    store::Share,
 };
 use actor::SpreadActor;
 use shared::Shared;

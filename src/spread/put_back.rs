@@ -7,8 +7,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use crate::{
     elect::{Engine, Error, Work},
     logic::failing::Resting,
-    model::{Kind, LockRecord, Request, SpreadName, Why},
-    store::{Page, Revocation, RevokeAnswer},
+    model::{Kind, SpreadName, Why},
+    store::{LockRecord, Page, Request, Revocation, RevokeAnswer},
 };
 
 /// Reason in the store's record.
@@ -21,7 +21,7 @@ const AT_ONCE: usize = 32;
 /// Returns whether a task is closed after too many failures.
 fn is_resting(engine: &Engine, record: &LockRecord) -> bool {
     let left =
-        |closed: crate::model::Closed| engine.store_now().map_or(closed.length, |now| closed.left(now));
+        |closed: crate::store::Closed| engine.store_now().map_or(closed.length, |now| closed.left(now));
     let is_closed = record.closed.is_some_and(|closed| !left(closed).is_zero());
     record.holding.is_none() && is_closed && Resting::of(&record.past).is_some()
 }

@@ -7,8 +7,8 @@ use crate::{
     clock::Moment,
     elect::{Engine, Work},
     logic::watch::{Liveness, Named},
-    model::{Holding, Key, Kind, LockId, LockRecord, SessionId, SessionRecord, SpreadName},
-    store::{Cursor, LockSeen, Page, SessionSeen},
+    model::{Key, Kind, LockId, SessionId, SpreadName},
+    store::{Cursor, Holding, LockRecord, LockSeen, Page, SessionRecord, SessionSeen},
 };
 
 /// Records that a listing reads at once.

@@ -10,8 +10,8 @@ use super::{Member, SpreadStatus, TaskState, explain::takes_no_more};
 use crate::{
     clock::Moment,
     logic::{failing::Failures, view::SpreadView},
-    model::{Key, LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime},
-    store::{LockSeen, SessionSeen},
+    model::{Key, SessionId, SpreadName, StoreTime},
+    store::{LockRecord, LockSeen, SessionRecord, SessionSeen, Share},
 };
 
 pub(super) fn share_of<'a>(session: &'a SessionRecord, spread: &SpreadName) -> Option<&'a Share> {

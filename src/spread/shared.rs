@@ -19,8 +19,8 @@ use crate::{
         failing::Longest,
         view::{OwnMember, OwnTask, PeerSeen, Resolved, SpreadView},
     },
-    model::{Key, SCHEDULES, SessionId, Share, SpreadName},
-    store::SessionSeen,
+    model::{Key, SCHEDULES, SessionId, SpreadName},
+    store::{SessionSeen, Share},
     sync::locked,
 };
 

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use crate::{
     logic::failing::Resting,
-    model::{Death, Holder, Holding, Kind, LockRecord, SessionId, SessionRecord, StoreTime, Term},
+    model::{Holder, Kind, SessionId, StoreTime, Term},
+    store::{Death, Holding, LockRecord, SessionRecord},
 };
 
 /// State of a task.

@@ -19,7 +19,8 @@ use crate::{
         plan::PLAN_VERSION,
         view::{Peer, PeerSeen, TaskPlace},
     },
-    model::{Holder, Key, SessionId, Share, SpreadName},
+    model::{Holder, Key, SessionId, SpreadName},
+    store::Share,
 };
 
 /// Instance that takes part in a spread.

@@ -31,8 +31,8 @@ use crate::{
         failing::Longest,
         key::{Handback, LINE_READ},
     },
-    model::{Candidate, Ended, FOR_GOOD, FailureRow, Key, LockId, Loss, SessionId, StoreTime, Why, revoked},
-    store::LockSeen,
+    model::{Key, LockId, Loss, SessionId, StoreTime, Why},
+    store::{Candidate, Ended, FOR_GOOD, FailureRow, LockSeen, revoked},
     sync::locked,
     words,
 };

@@ -5,9 +5,9 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use super::News;
-use crate::model::{
-    LockId, LockRecord, MAX_NUMBER, Nonce, RunRecord, ScheduleRecord, SessionId, SessionRecord, StoreTime,
-    Term, Ticket, Waiter, serial::Hex,
+use crate::{
+    model::{LockId, MAX_NUMBER, RunRecord, SessionId, StoreTime, Term, serial::Hex},
+    store::{LockRecord, Nonce, ScheduleRecord, SessionRecord, Ticket, Waiter},
 };
 
 /// The capabilities of a store.

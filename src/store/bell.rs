@@ -5,7 +5,10 @@ use std::{collections::BTreeSet, fmt};
 use tokio::sync::watch;
 
 use super::{Release, ReleaseTo};
-use crate::model::{Death, LockId, Namespace, ScheduleId, SessionId, SessionRecord, SpreadName, schedules};
+use crate::{
+    model::{LockId, Namespace, ScheduleId, SessionId, SpreadName, schedules},
+    store::{Death, SessionRecord},
+};
 
 /// The listeners that are notified of a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

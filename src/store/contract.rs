@@ -11,7 +11,8 @@ use super::{
 };
 use crate::{
     error::StoreError,
-    model::{Kind, LockId, Namespace, Retention, ScheduleId, ScheduleRecord, SessionId, Ticket},
+    model::{Kind, LockId, Namespace, Retention, ScheduleId, SessionId},
+    store::{ScheduleRecord, Ticket},
 };
 
 /// The future of an operation of a store.
@@ -63,7 +64,7 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// may not yet see a release.
 ///
 /// **Time.** The store has a clock; it is written into records for people to read. It decides one
-/// thing only, and safety does not rest on it: whether a key is still [closed](crate::model::Closed).
+/// thing only, and safety does not rest on it: whether a key is still [closed](crate::store::Closed).
 ///
 /// R1 to R15 are the [rules of safety](crate::store#rules-of-safety).
 ///
@@ -121,7 +122,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         after: Option<Cursor>,
         at_most: usize,
         limit: Duration,
-    ) -> Answer<'_, Page<crate::model::SessionRecord>>;
+    ) -> Answer<'_, Page<crate::store::SessionRecord>>;
 
     // ----- locks
 
@@ -134,7 +135,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// - Held by the caller's own session, whatever `dead` says: by the same ticket, the answer is the same
     ///   term again; by a larger ticket, nothing changes (this take came late); by a smaller ticket, it is
     ///   granted to this one under a new term ([R7](crate::store#rules-of-safety)).
-    /// - Held by a dead session that asked for a [`lock_delay`](crate::model::Candidate::lock_delay): it becomes
+    /// - Held by a dead session that asked for a [`lock_delay`](crate::store::Candidate::lock_delay): it becomes
     ///   free and closed for that long, and the answer is [`TakeAnswer::Closed`].
     ///
     /// A take that loses changes nothing at all. Its answer decides nothing either: the one who won may
@@ -150,7 +151,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// a release to nobody.
     fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>>;
 
-    /// Joins the line, and marks the lock as [wanted](crate::model::LockRecord::wanted) if somebody holds it and it
+    /// Joins the line, and marks the lock as [wanted](crate::store::LockRecord::wanted) if somebody holds it and it
     /// is no task of a spread. An entry that is there already keeps its place. The line decides nothing:
     /// whoever waits tries once more after this, and looks again from time to time.
     fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()>;
@@ -182,7 +183,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         after: Option<Cursor>,
         at_most: usize,
         limit: Duration,
-    ) -> Answer<'_, Page<crate::model::LockRecord>>;
+    ) -> Answer<'_, Page<crate::store::LockRecord>>;
 
     /// Lists what a session holds, page by page, latest term first: the audit. A lock the store cannot
     /// make sense of is left out.
@@ -202,7 +203,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         sessions: Vec<SessionId>,
         at_most: usize,
         limit: Duration,
-    ) -> Answer<'_, Vec<crate::model::LockRecord>>;
+    ) -> Answer<'_, Vec<crate::store::LockRecord>>;
 
     /// Gets a lock back for an operator: by asking a session, which may not hold it any more; by force; or by
     /// opening a lock that is kept closed.
@@ -296,7 +297,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// - A lock goes that has been free for `retention.locks`, is not closed, and whose term lies 24 h behind
     ///   the store's clock ([R5](crate::store#rules-of-safety)), with its fences.
     /// - A lock whose holder has been dead for `retention.locks` becomes free, or closed if the holder asked
-    ///   for a [`lock_delay`](crate::model::Candidate::lock_delay). It keeps its term, and goes in its own time.
+    ///   for a [`lock_delay`](crate::store::Candidate::lock_delay). It keeps its term, and goes in its own time.
     /// - A place in line goes whose session is dead.
     /// - A session goes that has been dead for `retention.sessions`, unless a lock names it.
     fn purge(

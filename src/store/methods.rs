@@ -65,7 +65,7 @@ macro_rules! store_methods {
                 namespace: $crate::model::Namespace,
                 after: Option<$crate::store::Cursor>,
                 at_most: usize
-            ) -> $crate::store::Page<$crate::model::SessionRecord>
+            ) -> $crate::store::Page<$crate::store::SessionRecord>
         }
     };
     (@take [$($each:tt)+] $($with:tt)*) => {
@@ -89,7 +89,7 @@ macro_rules! store_methods {
     (@stop_waiting [$($each:tt)+] $($with:tt)*) => {
         $($each)+! {
             $($with)* stop_waiting(
-                waits: Vec<($crate::model::LockId, $crate::model::SessionId, $crate::model::Ticket)>
+                waits: Vec<($crate::model::LockId, $crate::model::SessionId, $crate::store::Ticket)>
             ) -> ()
         }
     };
@@ -99,7 +99,7 @@ macro_rules! store_methods {
     (@places [$($each:tt)+] $($with:tt)*) => {
         $($each)+! {
             $($with)* places(
-                places: Vec<($crate::model::LockId, $crate::model::SessionId, $crate::model::Ticket)>
+                places: Vec<($crate::model::LockId, $crate::model::SessionId, $crate::store::Ticket)>
             ) -> Vec<bool>
         }
     };
@@ -116,7 +116,7 @@ macro_rules! store_methods {
                 kind: Option<$crate::model::Kind>,
                 after: Option<$crate::store::Cursor>,
                 at_most: usize
-            ) -> $crate::store::Page<$crate::model::LockRecord>
+            ) -> $crate::store::Page<$crate::store::LockRecord>
         }
     };
     (@held_by [$($each:tt)+] $($with:tt)*) => {
@@ -133,7 +133,7 @@ macro_rules! store_methods {
             $($with)* latest_grants(
                 sessions: Vec<$crate::model::SessionId>,
                 at_most: usize
-            ) -> Vec<$crate::model::LockRecord>
+            ) -> Vec<$crate::store::LockRecord>
         }
     };
     (@revoke [$($each:tt)+] $($with:tt)*) => {
@@ -167,7 +167,7 @@ macro_rules! store_methods {
                 namespace: $crate::model::Namespace,
                 after: Option<$crate::store::Cursor>,
                 at_most: usize
-            ) -> $crate::store::Page<$crate::model::ScheduleRecord>
+            ) -> $crate::store::Page<$crate::store::ScheduleRecord>
         }
     };
     (@delete_schedule [$($each:tt)+] $($with:tt)*) => {

@@ -38,6 +38,7 @@ mod methods;
 pub mod mongo;
 mod ops;
 mod presence;
+mod records;
 #[cfg(feature = "mongodb")]
 mod rings;
 mod rules;
@@ -62,3 +63,9 @@ pub use ops::{
     MAX_REQUESTS, Open, Release, ReleaseTo, Revocation, SetValue, TERM_KEPT, Take, Wait,
 };
 pub use presence::Presence;
+pub use records::{
+    About, Beat, Buckets, Candidate, Closed, Death, Definition, Ended, FOR_GOOD, Holding, LockRecord, Nonce,
+    PAST_HOLDERS, Past, Pause, PauseBefore, Request, RunNow, ScheduleRecord, SessionRecord, Share, TaskNote,
+    Ticket, Waiter,
+};
+pub(crate) use records::{DeathRow, FailureRow, is_revoked, name_in_note, revoked};

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use crate::model::{
-    About, Beat, Candidate, Holder, LockId, Namespace, Nonce, Outcome, Request, Rules, RunId, RunNow,
-    ScheduleId, SessionId, Share, Skipped, SpreadName, StoreTime, Term, Value, Why,
+use crate::{
+    model::{
+        Holder, LockId, Namespace, Outcome, Rules, RunId, ScheduleId, SessionId, Skipped, SpreadName,
+        StoreTime, Term, Value, Why,
+    },
+    store::{About, Beat, Candidate, Nonce, Request, RunNow, Share},
 };
 
 /// The age by the store's clock that a term must have before its record may go ([R5](crate::store#rules-of-safety)):
@@ -126,7 +129,7 @@ pub struct Release {
 /// The state of a lock after its release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReleaseTo {
-    /// Anybody may take it. It is not [wanted](crate::model::LockRecord::wanted) any more.
+    /// Anybody may take it. It is not [wanted](crate::store::LockRecord::wanted) any more.
     Free,
     /// Anybody may take it, if it is not wanted. If it is, nothing is changed.
     FreeUnlessWanted,
@@ -175,7 +178,7 @@ pub enum Revocation {
     /// Takes it away from a session that may be alive and working: the lock is free at once, and
     /// its holder may go on until it notices. Only its term protects what it writes.
     Force(Request),
-    /// Opens a lock that nobody holds and that is kept [closed](crate::model::Closed) since its holder of that
+    /// Opens a lock that nobody holds and that is kept [closed](crate::store::Closed) since its holder of that
     /// term: whoever wants it may take it at once.
     Reopen(Request),
 }

@@ -7,7 +7,10 @@ use super::{
     BeatWrite, Bell, Declaration, Define, Instruction, Open, Release, ReleaseAnswer, Revocation,
     RevokeAnswer, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Take, TakeAnswer, Wait,
 };
-use crate::model::{Kind, Pause, ScheduleId, SessionId};
+use crate::{
+    model::{Kind, ScheduleId, SessionId},
+    store::Pause,
+};
 
 /// The bells of a write, by its answer; without one if its outcome is unknown. `None` if it rings none.
 pub(crate) type Ringing<A> = Option<Box<dyn FnOnce(Option<&A>) -> Vec<Bell> + Send>>;
@@ -147,8 +150,8 @@ fn of_schedule(
 mod tests {
     use super::*;
     use crate::{
-        model::{Candidate, Key, LockId, LockRecord, StoreTime, Term, Ticket},
-        store::{News, Refusal, ReleaseTo},
+        model::{Key, LockId, StoreTime, Term},
+        store::{Candidate, LockRecord, News, Refusal, ReleaseTo, Ticket},
     };
 
     fn task(key: &str) -> LockId {

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::model::{Candidate, Ended, LockRecord, SessionId, StoreTime, Term};
+use crate::{
+    model::{SessionId, StoreTime, Term},
+    store::{Candidate, Ended, LockRecord},
+};
 
 /// The decision about a take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +54,10 @@ pub(super) fn verdict(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Closed, Holding, Kind, LockId, MAX_NUMBER, Ticket};
+    use crate::{
+        model::{Kind, LockId, MAX_NUMBER},
+        store::{Closed, Holding, Ticket},
+    };
 
     fn candidate(session: u128, ticket: u64) -> Candidate {
         let (session, ticket) = (SessionId::from_u128(session), Ticket::new(ticket));

@@ -17,7 +17,10 @@ use std::time::Duration;
 pub(super) use rows::{Change, Listed, Row, Rows};
 
 use super::{Bell, Cursor, Page};
-use crate::model::{Candidate, MAX_NUMBER, SessionRecord, Share, StoreTime};
+use crate::{
+    model::{MAX_NUMBER, StoreTime},
+    store::{Candidate, SessionRecord, Share},
+};
 
 /// A step, or several that share an instant: all of it is done, or nothing.
 #[derive(Debug)]

@@ -16,15 +16,12 @@ pub use slow::Slow;
 
 use crate::{
     error::{Applied, StoreError},
-    model::{
-        Kind, LockId, LockRecord, Namespace, Retention, RunRecord, ScheduleId, ScheduleRecord, SessionId,
-        SessionRecord, Ticket,
-    },
+    model::{Kind, LockId, Namespace, Retention, RunRecord, ScheduleId, SessionId},
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
-        Hint, Instruction, Line, LockSeen, Open, Page, Presence, Purged, Release, ReleaseAnswer, Revocation,
-        RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Store, Take, TakeAnswer,
-        Topics, Wait,
+        Hint, Instruction, Line, LockRecord, LockSeen, Open, Page, Presence, Purged, Release, ReleaseAnswer,
+        Revocation, RevokeAnswer, RunPage, ScheduleRecord, ScheduleSeen, SessionRecord, SessionSeen,
+        SetAnswer, SetValue, Store, Take, TakeAnswer, Ticket, Topics, Wait,
     },
 };
 

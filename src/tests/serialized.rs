@@ -10,14 +10,16 @@ use crate::{
         Busy, CloseReport, Event, Health, HeldBy, LockedKeys, Resigned, Status, Trouble, Unlocked, Work,
     },
     model::{
-        About, Beat, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holding, Kind, LockId,
-        LockRecord, Loss, MAX_NUMBER, Nonce, Outcome, Past, Pause, PauseBefore, Request, Rules, RunId,
-        RunNow, RunRecord, ScheduleId, ScheduleRecord, SessionId, SessionRecord, Share, Skipped, StoreTime,
-        Term, Ticket, Value, Why,
+        Entry, Finish, Kind, LockId, Loss, MAX_NUMBER, Outcome, Rules, RunId, RunRecord, ScheduleId,
+        SessionId, Skipped, StoreTime, Term, Value, Why,
     },
     schedule::{Failure, NotRun, Overdue, ScheduleStatus},
     spread::{Explanation, HeldBack, Member, Phase, SpreadStatus, TaskState},
-    store::{Cursor, Page, Refusal, RunPage},
+    store::{
+        About, Beat, Candidate, Closed, Cursor, Death, Definition, Ended, Holding, LockRecord, Nonce, Page,
+        Past, Pause, PauseBefore, Refusal, Request, RunNow, RunPage, ScheduleRecord, SessionRecord, Share,
+        Ticket,
+    },
 };
 
 const SECOND: Duration = Duration::from_secs(1);

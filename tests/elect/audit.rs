@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use tenure::{
     Elect,
-    model::{Candidate, Kind, LockId, Ticket},
-    store::{LockSeen, Store, Take, TakeAnswer},
+    model::{Kind, LockId},
+    store::{Candidate, LockSeen, Store, Take, TakeAnswer, Ticket},
     testing::{Counting, Faulty, Intercept, Intercepted, Operation, Rates},
 };
 use tokio::time::Instant;
@@ -98,7 +98,7 @@ async fn an_audit_over_several_pages_misses_only_locks_that_are_gone() {
     assert!(guards.iter().all(tenure::Guard::is_valid));
     // One of the oldest, and one of the newest, are gone: both are missed.
     for guard in [&guards[0], guards.last().unwrap()] {
-        let forced = tenure::store::Revocation::Force(tenure::model::Request {
+        let forced = tenure::store::Revocation::Force(tenure::store::Request {
             lock: guard.lease().lock().clone(),
             term: guard.term(),
             by: "operator".parse().unwrap(),

@@ -381,7 +381,7 @@ async fn r12_without_a_single_hint_everything_works_at_the_pace_of_polls() {
     assert!(before.elapsed() <= SECOND * 6, "{:?}", before.elapsed());
     // An operator's request comes with the next beat.
     let lease = guard.lease();
-    let request = tenure::model::Request {
+    let request = tenure::store::Request {
         lock: lease.lock().clone(),
         term: lease.term(),
         by: "operator".parse().unwrap(),

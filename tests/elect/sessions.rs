@@ -13,8 +13,8 @@ use tenure::{
     Clock, Elect, Error, Event, Loss,
     clock::Moment,
     elect::{JobEnd, Lease},
-    model::{Nonce, Request, SessionId, StoreTime, Why},
-    store::{BeatWrite, MemoryStore, Revocation, SessionSeen, Store},
+    model::{SessionId, StoreTime, Why},
+    store::{BeatWrite, MemoryStore, Nonce, Request, Revocation, SessionSeen, Store},
     testing::{Course, Fault, Faulty, Intercept, Operation, Rates, TestClock},
 };
 use tokio::sync::oneshot;
@@ -53,7 +53,7 @@ async fn a_closing_instance_does_not_close_the_session_of_its_clone() {
     let id = session(&elect);
     // The machine was cloned, with this process in it: the copy has beaten for the same session.
     let SessionSeen::Alive(record) = seen(&world, id).await else { panic!("it lives") };
-    let beat = BeatWrite::new(id, tenure::model::Beat::new(record.beat.get() + 1), Nonce::new(77));
+    let beat = BeatWrite::new(id, tenure::store::Beat::new(record.beat.get() + 1), Nonce::new(77));
     assert!(world.memory.beat(beat, LIMIT).await.unwrap().bears(Nonce::new(77)));
     elect.close().await;
     assert!(!seen(&world, id).await.is_dead(), "what runs in the copy is not known here");

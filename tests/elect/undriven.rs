@@ -5,8 +5,7 @@ use std::{sync::mpsc, time::Duration};
 use tenure::{
     Elect, ElectConfig, Loss,
     elect::{JobEnd, Status},
-    model::SessionRecord,
-    store::{MemoryStore, Store},
+    store::{MemoryStore, SessionRecord, Store},
 };
 use tokio::runtime::{Builder, Runtime};
 

@@ -10,9 +10,9 @@ use mongodb::bson::{Document, doc};
 use tenure::{
     Elect, ElectConfig, Error, Event, Lease,
     elect::{Builder, Busy, EventStream, JobHandle, KeyRequest},
-    model::{Key, Kind, LockId, LockRecord, SessionId, SessionRecord},
+    model::{Key, Kind, LockId, SessionId},
     store::{
-        Answer, Store,
+        Answer, LockRecord, SessionRecord, Store,
         mongo::{MongoOptions, MongoStore},
     },
 };

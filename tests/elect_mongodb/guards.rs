@@ -2,8 +2,8 @@
 
 use tenure::{
     Elect, Guard,
-    model::{Ended, SessionId},
-    store::mongo::MongoStore,
+    model::SessionId,
+    store::{Ended, mongo::MongoStore},
 };
 use tokio::{runtime::Runtime, task::JoinHandle};
 

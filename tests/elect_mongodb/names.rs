@@ -2,8 +2,8 @@
 
 use tenure::{
     elect::{Busy, JobEnd},
-    model::{About, Nonce, SessionId},
-    store::{Open, Store, mongo::MongoStore},
+    model::SessionId,
+    store::{About, Nonce, Open, Store, mongo::MongoStore},
 };
 
 use crate::captured::Log;

@@ -3,8 +3,8 @@
 use tenure::{
     Elect, Event, Lease, Loss,
     elect::Campaign,
-    model::{Holder, Request, Why},
-    store::{Revocation, RevokeAnswer, Store, mongo::MongoStore},
+    model::{Holder, Why},
+    store::{Request, Revocation, RevokeAnswer, Store, mongo::MongoStore},
 };
 
 use crate::elect_mongodb::{

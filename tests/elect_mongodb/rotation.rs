@@ -14,9 +14,9 @@ use mongodb::{
 use tenure::{
     Elect,
     elect::{Status, Work},
-    model::{Candidate, Kind, LockId, SessionId, Ticket},
+    model::{Kind, LockId, SessionId},
     store::{
-        Hint, News, Store, Take, Topic,
+        Candidate, Hint, News, Store, Take, Ticket, Topic,
         mongo::{MongoOptions, MongoStore},
     },
 };

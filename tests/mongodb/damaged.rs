@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use mongodb::bson::{Binary, Bson, DateTime, Document, doc, spec::BinarySubtype};
 use tenure::{
-    model::{LockId, Outcome, Retention, RunId, RunNow, ScheduleId, StoreTime, Term, Why},
+    model::{LockId, Outcome, Retention, RunId, ScheduleId, StoreTime, Term, Why},
     store::{
         Claim, ClaimAnswer, Define, Evidence, FinishRun, Instruction, LockSeen, Refusal, Release,
-        ReleaseAnswer, ReleaseTo, Revocation, RevokeAnswer, ScheduleSeen, SessionSeen, SetAnswer, SetValue,
-        Store, Take, TakeAnswer, Wait,
+        ReleaseAnswer, ReleaseTo, Revocation, RevokeAnswer, RunNow, ScheduleSeen, SessionSeen, SetAnswer,
+        SetValue, Store, Take, TakeAnswer, Wait,
     },
 };
 use tenure_conformance::{Fixture, LIMIT};
@@ -113,9 +113,9 @@ async fn a_lock_that_is_not_ours_is_refused_and_never_written() {
     }
 }
 
-fn request(lock: &LockId, term: Term) -> tenure::model::Request {
+fn request(lock: &LockId, term: Term) -> tenure::store::Request {
     let (by, why) = ("operator".parse().unwrap(), tenure::model::Why::new("").unwrap());
-    tenure::model::Request { lock: lock.clone(), term, by, why }
+    tenure::store::Request { lock: lock.clone(), term, by, why }
 }
 
 #[tokio::test]
@@ -515,7 +515,7 @@ async fn a_record_of_an_earlier_version_is_read_and_goes_on() {
         let mut document = doc! { "_id": id.clone() };
         document.extend(written);
         place.collection("runs").insert_one(document.clone()).await.unwrap();
-        let mut expected = tenure::model::ScheduleRecord::new(schedule.clone());
+        let mut expected = tenure::store::ScheduleRecord::new(schedule.clone());
         expected.mark = Some(StoreTime::from_millis(5));
         let seen = place.store.schedules(vec![schedule.clone()], LIMIT).await.unwrap();
         assert_eq!(seen, [ScheduleSeen::Found(expected)], "{document}");

@@ -8,10 +8,10 @@ use futures::{StreamExt, stream};
 use mongodb::bson::{Bson, DateTime, Decimal128, Document, doc};
 use tenure::{
     StoreError,
-    model::{Candidate, LockId, MAX_NUMBER, Outcome, Request, Retention, RunId, StoreTime, Term, Value, Why},
+    model::{LockId, MAX_NUMBER, Outcome, Retention, RunId, StoreTime, Term, Value, Why},
     store::{
-        Claim, ClaimAnswer, Declaration, Evidence, FinishRun, LockSeen, Refusal, Release, ReleaseTo,
-        Revocation, SessionSeen, SetValue, Take,
+        Candidate, Claim, ClaimAnswer, Declaration, Evidence, FinishRun, LockSeen, Refusal, Release,
+        ReleaseTo, Request, Revocation, SessionSeen, SetValue, Take,
     },
 };
 use tenure_conformance::{Fixture, LIMIT};

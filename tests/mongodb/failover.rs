@@ -26,9 +26,10 @@ use mongodb::{
 };
 use tenure::{
     Applied, StoreError,
-    model::{LockId, LockRecord, SessionId, Term, Ticket},
+    model::{LockId, SessionId, Term},
     store::{
-        Answer, LockSeen, Release, ReleaseAnswer, ReleaseTo, Store, Take, TakeAnswer, mongo::MongoOptions,
+        Answer, LockRecord, LockSeen, Release, ReleaseAnswer, ReleaseTo, Store, Take, TakeAnswer, Ticket,
+        mongo::MongoOptions,
     },
 };
 use tenure_conformance::Fixture;

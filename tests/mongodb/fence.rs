@@ -16,9 +16,9 @@ use mongodb::{
 };
 use tenure::{
     Applied,
-    model::{LockId, LockRecord, SessionId, Term},
+    model::{LockId, SessionId, Term},
     store::{
-        TakeAnswer, Wait,
+        LockRecord, TakeAnswer, Wait,
         mongo::{Armed, FENCE_SLOTS, Fence, Stale},
     },
 };

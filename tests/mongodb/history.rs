@@ -13,7 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tenure::model::{LockId, SessionId, Term, Ticket};
+use tenure::{
+    model::{LockId, SessionId, Term},
+    store::Ticket,
+};
 
 /// The clock of the test.
 #[expect(clippy::disallowed_methods, reason = "the one clock that judges all sessions, and limits")]

@@ -12,12 +12,10 @@ use futures::{
 use mongodb::bson::{Document, doc};
 use tenure::{
     Applied, StoreError,
-    model::{
-        Holder, LockId, LockRecord, Outcome, Request, Retention, RunId, RunNow, StoreTime, Term, Ticket, Why,
-    },
+    model::{Holder, LockId, Outcome, Retention, RunId, StoreTime, Term, Why},
     store::{
-        Claim, Declaration, Define, Evidence, FinishRun, Instruction, LockSeen, Release, ReleaseTo,
-        Revocation, SetValue, Store, Take, TakeAnswer, Wait,
+        Claim, Declaration, Define, Evidence, FinishRun, Instruction, LockRecord, LockSeen, Release,
+        ReleaseTo, Request, Revocation, RunNow, SetValue, Store, Take, TakeAnswer, Ticket, Wait,
         mongo::{MongoOptions, MongoStore},
     },
 };

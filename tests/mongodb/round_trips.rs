@@ -11,12 +11,10 @@ use mongodb::{
     event::{EventHandler, command::CommandEvent},
 };
 use tenure::{
-    model::{
-        Entry, Kind, LockId, Retention, RunId, RunNow, ScheduleId, Skipped, StoreTime, Term, Ticket, Why,
-    },
+    model::{Entry, Kind, LockId, Retention, RunId, ScheduleId, Skipped, StoreTime, Term, Why},
     store::{
-        Claim, Define, FinishRun, Instruction, Release, ReleaseAnswer, ReleaseTo, Revocation, ScheduleSeen,
-        Store, Take, Wait, mongo::MongoOptions,
+        Claim, Define, FinishRun, Instruction, Release, ReleaseAnswer, ReleaseTo, Revocation, RunNow,
+        ScheduleSeen, Store, Take, Ticket, Wait, mongo::MongoOptions,
     },
 };
 use tenure_conformance::{Fixture, LIMIT};
@@ -261,7 +259,7 @@ async fn use_everything(fixture: &Fixture) {
     store.list_locks(fixture.namespace().clone(), Some(Kind::Lock), None, 10, limit).await.unwrap();
     store.held_by(mine, None, 10, limit).await.unwrap();
     store.latest_grants(vec![mine], 10, limit).await.unwrap();
-    let request = tenure::model::Request {
+    let request = tenure::store::Request {
         lock: lock.clone(),
         term: record.term,
         by: "operator".parse().unwrap(),

@@ -32,7 +32,7 @@ impl<'a> Rising<'a> {
         self.terms.push(term);
     }
 
-    async fn hold(&mut self) -> tenure::model::LockRecord {
+    async fn hold(&mut self) -> tenure::store::LockRecord {
         let record = self.fixture.held(&self.lock, self.fixture.session(), 1).await;
         self.note(record.term);
         record

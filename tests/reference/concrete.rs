@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tenure::{
     model::{
-        Beat, Candidate, Entry, Holder, LockId, Outcome, Request, Retention, Rules, RunId, RunNow, SessionId,
-        Share, Skipped, SpreadName, StoreTime, Term, Ticket, Value, Who as WhoName, Why,
+        Entry, Holder, LockId, Outcome, Retention, Rules, RunId, SessionId, Skipped, SpreadName, StoreTime,
+        Term, Value, Who as WhoName, Why,
     },
     store::{
-        BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, Open, Release, ReleaseTo,
-        Revocation, SetValue, Take, Wait,
+        Beat, BeatWrite, Candidate, Claim, Declaration, Define, Evidence, FinishRun, Instruction, Open,
+        Release, ReleaseTo, Request, Revocation, RunNow, SetValue, Share, Take, Ticket, Wait,
     },
 };
 

@@ -6,14 +6,15 @@ use futures::{FutureExt, stream::BoxStream};
 use tenure::{
     StoreError,
     model::{
-        Entry, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Pause, Retention, Rules, RunRecord,
-        ScheduleId, ScheduleRecord, SessionId, SessionRecord, StoreTime, Ticket,
+        Entry, Kind, LockId, MAX_NUMBER, Namespace, Retention, Rules, RunRecord, ScheduleId, SessionId,
+        StoreTime,
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, Evidence,
-        FinishRun, Held, Hint, Instruction, LockSeen, MemoryStore, Open, Page, Presence, Purged, Release,
-        ReleaseAnswer, ReleaseTo, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer,
-        SetValue, Store, Take, TakeAnswer, Topics, Wait,
+        FinishRun, Held, Hint, Instruction, LockRecord, LockSeen, MemoryStore, Open, Page, Pause, Presence,
+        Purged, Release, ReleaseAnswer, ReleaseTo, Revocation, RevokeAnswer, RunPage, ScheduleRecord,
+        ScheduleSeen, SessionRecord, SessionSeen, SetAnswer, SetValue, Store, Take, TakeAnswer, Ticket,
+        Topics, Wait,
     },
     store_methods,
 };
@@ -326,7 +327,7 @@ impl Store for Mutant {
             let known = self.session(beat.session).await?;
             match (self.mutation, &known) {
                 (Mutation::LateBeatCounts, Some(known)) if beat.beat < known.beat => {
-                    beat.beat = tenure::model::Beat::new(known.beat.get() + 1);
+                    beat.beat = tenure::store::Beat::new(known.beat.get() + 1);
                 }
                 (Mutation::HearsTooMuch, Some(known)) if !beat.heard.is_empty() => {
                     let all = known.requests.iter();
@@ -338,7 +339,7 @@ impl Store for Mutant {
                 (Mutation::BeatInserts, None) => {
                     let namespace = Namespace::new("inserted by a beat").expect("a short name");
                     let holder = tenure::model::Holder::new("nobody").expect("a short name");
-                    let about = tenure::model::About::new(namespace, holder);
+                    let about = tenure::store::About::new(namespace, holder);
                     let (session, nonce, ttl) = (beat.session, beat.nonce, LIMIT);
                     let open = Open { session, nonce, about, ttl, shares: Vec::new() };
                     self.store.open(open, limit).await?;

@@ -8,10 +8,10 @@ use std::{
 
 use tenure::{
     StoreError,
-    model::{About, LockId, Namespace, Nonce, Retention, ScheduleId, SessionId, StoreTime, Ticket, Why},
+    model::{LockId, Namespace, Retention, ScheduleId, SessionId, StoreTime, Why},
     store::{
-        BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, Open, Page, Release,
-        Revocation, SessionSeen, SetValue, Store, Take, Wait,
+        About, BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, Nonce, Open, Page,
+        Release, Revocation, SessionSeen, SetValue, Store, Take, Ticket, Wait,
     },
 };
 use tenure_conformance::LIMIT;

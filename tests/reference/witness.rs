@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 
 use tenure::{
-    model::{LockId, SessionId, Term, Ticket},
-    store::{LockSeen, SessionSeen},
+    model::{LockId, SessionId, Term},
+    store::{LockSeen, SessionSeen, Ticket},
 };
 
 use super::model::{Check, ensure};

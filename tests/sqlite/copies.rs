@@ -29,9 +29,10 @@ use rustix::{
 };
 use tenure::{
     StoreError,
-    model::{Candidate, Holder, Kind, LockId, LockRecord, Retention, SessionId, Term, Ticket, Value, Why},
+    model::{Holder, Kind, LockId, Retention, SessionId, Term, Value, Why},
     store::{
-        Declaration, Evidence, LockSeen, Release, ReleaseTo, SessionSeen, Store, Take, TakeAnswer, Wait,
+        Candidate, Declaration, Evidence, LockRecord, LockSeen, Release, ReleaseTo, SessionSeen, Store, Take,
+        TakeAnswer, Ticket, Wait,
         sqlite::{OpenError, SqliteStore},
     },
 };

@@ -6,8 +6,8 @@ use std::{
 };
 
 use tenure::{
-    model::{Key, Kind, LockId, SessionId, Ticket},
-    store::{Store, Take, TakeAnswer, sqlite::SqliteStore},
+    model::{Key, Kind, LockId, SessionId},
+    store::{Store, Take, TakeAnswer, Ticket, sqlite::SqliteStore},
 };
 use tenure_conformance::{LIMIT, TTL};
 
@@ -47,7 +47,7 @@ async fn contend(place: &str) {
             kind: Kind::Lock,
             key: Key::new(format!("key {key}")).unwrap(),
         };
-        let by = tenure::model::Candidate::new(session, Ticket::new(1), TTL, "pod".parse().unwrap());
+        let by = tenure::store::Candidate::new(session, Ticket::new(1), TTL, "pod".parse().unwrap());
         match store.take(vec![Take { lock, by }], Vec::new(), LIMIT).await.unwrap().remove(0) {
             TakeAnswer::Taken(record) => println!("GOT {key} {}", record.term),
             TakeAnswer::Held(_) => {}

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use rusqlite::{Connection, types::Value as Sql};
 use tenure::{
-    model::{Outcome, Retention, RunId, RunNow, StoreTime, Term, Why},
+    model::{Outcome, Retention, RunId, StoreTime, Term, Why},
     store::{
         Claim, ClaimAnswer, Define, Evidence, FinishRun, Instruction, LockSeen, Refusal, Release,
-        ReleaseAnswer, ReleaseTo, Revocation, RevokeAnswer, ScheduleSeen, SessionSeen, SetAnswer, SetValue,
-        Store, Take, TakeAnswer, Wait,
+        ReleaseAnswer, ReleaseTo, Revocation, RevokeAnswer, RunNow, ScheduleSeen, SessionSeen, SetAnswer,
+        SetValue, Store, Take, TakeAnswer, Wait,
     },
 };
 use tenure_conformance::{Fixture, LIMIT};
@@ -72,7 +72,7 @@ async fn a_lock_that_cannot_be_read_is_refused_and_left_as_it_is() {
         let set = SetValue { lock: held.id.clone(), session, term: held.term, number: 1, value: None };
         let set = store.set_value(set, LIMIT).await.unwrap();
         assert!(matches!(set, SetAnswer::Refused(_)), "{change}: {set:?}");
-        let request = tenure::model::Request {
+        let request = tenure::store::Request {
             lock: held.id.clone(),
             term: held.term,
             by: "ops".parse().unwrap(),

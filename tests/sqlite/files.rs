@@ -9,9 +9,9 @@ use std::{
 
 use tenure::{
     Applied,
-    model::{LockId, LockRecord},
+    model::LockId,
     store::{
-        LockSeen, ReleaseTo, SessionSeen, Store, Take, TakeAnswer,
+        LockRecord, LockSeen, ReleaseTo, SessionSeen, Store, Take, TakeAnswer,
         sqlite::{OpenError, SqliteOptions, SqliteStore},
     },
 };

@@ -5,9 +5,10 @@ use std::{future::Future, sync::Arc, time::Duration};
 use futures::{FutureExt, future::join_all};
 use tenure::{
     Applied, Clock, StoreError,
-    model::{FOR_GOOD, Retention, Value},
+    model::{Retention, Value},
     store::{
-        LockSeen, ReleaseTo, SessionSeen, Store, Take, TakeAnswer, sqlite::SqliteOptions, sqlite::SqliteStore,
+        FOR_GOOD, LockSeen, ReleaseTo, SessionSeen, Store, Take, TakeAnswer,
+        sqlite::{SqliteOptions, SqliteStore},
     },
     testing::TestClock,
 };

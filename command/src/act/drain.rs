@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::json;
-use tenure::model::SessionRecord;
+use tenure::store::SessionRecord;
 
 use super::{Action, Because, Done};
 use crate::exit::Failure;
@@ -85,7 +85,10 @@ fn chosen<'a>(
 mod tests {
     use std::time::Duration;
 
-    use tenure::model::{About, Holder, Namespace, Nonce, SessionId, StoreTime};
+    use tenure::{
+        model::{Holder, Namespace, SessionId, StoreTime},
+        store::{About, Nonce},
+    };
 
     use super::*;
 

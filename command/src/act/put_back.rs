@@ -3,9 +3,9 @@
 use clap::Args;
 use serde_json::json;
 use tenure::{
-    model::{Key, Kind, LockId, LockRecord, SpreadName},
+    model::{Key, Kind, LockId, SpreadName},
     spread::TaskState,
-    store::LockSeen,
+    store::{LockRecord, LockSeen},
 };
 use tenure_look::NotDone;
 

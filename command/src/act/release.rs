@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use tenure::{
-    model::{Holding, Key, Kind, LockId, LockRecord, SpreadName},
-    store::LockSeen,
+    model::{Key, Kind, LockId, SpreadName},
+    store::{Holding, LockRecord, LockSeen},
 };
 use tenure_look::NotDone;
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::json;
-use tenure::model::{ScheduleName, ScheduleRecord};
+use tenure::{model::ScheduleName, store::ScheduleRecord};
 use tenure_look::NotDone;
 
 use super::{Action, Because, Done};

@@ -1,7 +1,7 @@
 //! `tenure instances`: who is there, who beats, and what each holds.
 
 use clap::Args;
-use tenure::model::{Share, StoreTime};
+use tenure::{model::StoreTime, store::Share};
 use tenure_look::{Instance, terms};
 
 use super::look::{Found, OpenNamespace};

@@ -5,8 +5,8 @@ use std::{fmt::Write, ops::Deref, time::Duration};
 use serde::Serialize;
 use tenure::{
     StoreError,
-    model::{Kind, LockRecord, ScheduleRecord, SessionRecord, Value},
-    store::{Cursor, Page, Refusal},
+    model::{Kind, Value},
+    store::{Cursor, LockRecord, Page, Refusal, ScheduleRecord, SessionRecord},
 };
 use tenure_look::Refused;
 

@@ -3,7 +3,10 @@
 use std::str::FromStr;
 
 use clap::Args;
-use tenure::model::{Holder, Kind, LockRecord, SpreadName, StoreTime};
+use tenure::{
+    model::{Holder, Kind, SpreadName, StoreTime},
+    store::LockRecord,
+};
 use tenure_look::{Liveness, Lock};
 
 use super::look::{Found, OpenNamespace, said};

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use clap::Args;
 use tenure::{
-    model::{Key, Kind, LockId, LockRecord, SpreadName, StoreTime},
-    store::LockSeen,
+    model::{Key, Kind, LockId, SpreadName, StoreTime},
+    store::{LockRecord, LockSeen},
 };
 use tenure_look::{KeyDetails, Liveness};
 

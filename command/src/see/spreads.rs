@@ -3,9 +3,9 @@
 use clap::Args;
 use serde::Serialize;
 use tenure::{
-    model::{Key, Kind, LockId, LockRecord, Past, SessionRecord, SpreadName, StoreTime},
+    model::{Key, Kind, LockId, SpreadName, StoreTime},
     spread::{Explanation, SpreadStatus, TaskState},
-    store::LockSeen,
+    store::{LockRecord, LockSeen, Past, SessionRecord},
 };
 use tenure_look::{Liveness, Refused, SpreadMember, SpreadSummary, SpreadView, TaskView, terms};
 

@@ -16,8 +16,11 @@ use std::{
 use serde_json::Value;
 use tenure::{
     Elect, ElectConfig, Guard,
-    model::{About, Candidate, Kind, LockId, Nonce, SessionId, Share, Ticket, Why},
-    store::{Declaration, Evidence, Open, Release, ReleaseTo, Store, Take, TakeAnswer, sqlite::SqliteStore},
+    model::{Kind, LockId, SessionId, Why},
+    store::{
+        About, Candidate, Declaration, Evidence, Nonce, Open, Release, ReleaseTo, Share, Store, Take,
+        TakeAnswer, Ticket, sqlite::SqliteStore,
+    },
 };
 
 pub(crate) use crate::wait::LIMIT;

@@ -1,7 +1,10 @@
 //! A change in words.
 
 use super::{Change, ChangeKind};
-use tenure::model::{Ended, Kind, LockId, TaskNote, Why};
+use tenure::{
+    model::{Kind, LockId, Why},
+    store::{Ended, TaskNote},
+};
 
 impl Change {
     /// Returns it in a word and a sentence. What records say is in it as it is.

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::*;
-use tenure::model::{
-    About, Candidate, Death, Finish, Holding, Kind, Nonce, RunId, ScheduleId, Skipped, Ticket,
+use tenure::{
+    model::{Finish, Kind, RunId, ScheduleId, Skipped},
+    store::{About, Candidate, Death, Holding, Nonce, Ticket},
 };
 
 const TTL: Duration = Duration::from_secs(30);

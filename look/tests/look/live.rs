@@ -5,13 +5,10 @@ use std::{sync::Arc, time::Duration};
 use futures::{StreamExt, future::join_all, stream, stream::BoxStream};
 use tenure::{
     Clock,
-    model::{
-        Key, Kind, LockId, LockRecord, Namespace, Outcome, Rules, RunId, ScheduleId, SessionId, Share, Value,
-        Why,
-    },
+    model::{Key, Kind, LockId, Namespace, Outcome, Rules, RunId, ScheduleId, SessionId, Value, Why},
     store::{
-        Answer, Capabilities, Claim, Cursor, Define, FinishRun, Hint, Instruction, MemoryStore, News, Page,
-        Refusal, ReleaseTo, Store, Topics,
+        Answer, Capabilities, Claim, Cursor, Define, FinishRun, Hint, Instruction, LockRecord, MemoryStore,
+        News, Page, Refusal, ReleaseTo, Share, Store, Topics,
     },
     store_methods,
     testing::{Call, Counting, Course, Fault, Faulty, Intercept, Intercepted, Operation, Slow, TestClock},

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::{Invariant, Stage};
 use crate::{Entry, EventKind, Life, Registry};
-use tenure::model::{SessionId, Ticket};
+use tenure::{model::SessionId, store::Ticket};
 
 /// An instance that was closed leaves nothing behind: no task, no session alive, no lock, no place in line.
 #[derive(Default)]

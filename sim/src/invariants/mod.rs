@@ -26,7 +26,10 @@ use std::{
 };
 
 use super::{Entry, Life, Registry, TickId};
-use tenure::model::{SessionId, StoreTime, Term, Ticket};
+use tenure::{
+    model::{SessionId, StoreTime, Term},
+    store::Ticket,
+};
 
 /// Lateness allowed for what is due: timers have whole milliseconds, and clocks run at different rates.
 pub const SLACK: Duration = Duration::from_millis(60);

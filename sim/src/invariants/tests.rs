@@ -11,7 +11,8 @@ use crate::{
 };
 use tenure::{
     clock::Moment,
-    model::{Entry as Of, SessionId, StoreTime, Term, Ticket},
+    model::{Entry as Of, SessionId, StoreTime, Term},
+    store::Ticket,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

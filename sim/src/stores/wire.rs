@@ -12,10 +12,10 @@ use futures::{FutureExt, TryFutureExt, stream::BoxStream};
 use crate::{EventKind, key_of};
 use tenure::{
     clock::{Clock, Moment},
-    model::{LockId, LockRecord, Nonce, SessionId},
+    model::{LockId, SessionId},
     store::{
-        Answer, BeatWrite, Capabilities, Hint, LockSeen, Open, Presence, SessionSeen, Store, Take,
-        TakeAnswer, Topics,
+        Answer, BeatWrite, Capabilities, Hint, LockRecord, LockSeen, Nonce, Open, Presence, SessionSeen,
+        Store, Take, TakeAnswer, Topics,
     },
 };
 

@@ -10,8 +10,8 @@ use rusqlite::{Connection, Row, params};
 use tenure::{
     Clock, SystemClock,
     clock::Moment,
-    model::{SessionId, Term, Ticket},
-    store::sqlite::SqliteStore,
+    model::{SessionId, Term},
+    store::{Ticket, sqlite::SqliteStore},
 };
 use tenure_sim::{EventKind, number_of};
 use tokio::{sync::mpsc, task::JoinHandle};

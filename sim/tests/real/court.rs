@@ -305,7 +305,7 @@ fn applied_by(heard: &[Heard], applied: &[(Moment, Applied)]) -> Vec<Moment> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenure::model::Ticket;
+    use tenure::store::Ticket;
 
     fn at(millis: u64) -> Moment {
         start() + Duration::from_millis(millis)

@@ -11,7 +11,8 @@ use mongodb::{
 use tenure::{
     Clock, SystemClock,
     clock::Moment,
-    model::{SessionId, Term, Ticket},
+    model::{SessionId, Term},
+    store::Ticket,
 };
 use tenure_sim::{EventKind, number_of};
 use tokio::{

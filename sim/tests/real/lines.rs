@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tenure::{
     clock::Moment,
-    model::{SessionId, Term, Ticket},
+    model::{SessionId, Term},
+    store::Ticket,
 };
 use tenure_sim::{EventKind, Reported, WorkKind};
 

@@ -11,9 +11,9 @@ use std::{
 
 use tenure::{
     Elect, ElectConfig, Lease,
-    model::{Definition, Entry, Namespace, Outcome, RunRecord, ScheduleId, ScheduleName, StoreTime},
+    model::{Entry, Namespace, Outcome, RunRecord, ScheduleId, ScheduleName, StoreTime},
     schedule::{Schedule, ScheduleBuilder, Tick},
-    store::{MemoryStore, Store},
+    store::{Definition, MemoryStore, Store},
     testing::{Counting, Faulty, Intercept, Intercepted, Rates, TestClock},
 };
 use tenure_sim::Gate;

@@ -9,9 +9,9 @@ use std::{
 };
 
 use tenure::{
-    model::{Definition, Why},
+    model::Why,
     schedule::{Misfire, OnCrash, Overlap, Retries, ScheduleBuilder},
-    store::{Define, Store},
+    store::{Define, Definition, Store},
     testing::{Fault, Operation},
 };
 

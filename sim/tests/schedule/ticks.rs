@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use tenure::{
     Elect, Error, Event,
-    model::Definition,
     schedule::{ScheduleBuilder, Timing},
-    store::{Define, Store},
+    store::{Define, Definition, Store},
     testing::{Counts, Operation},
 };
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tenure::{
     Event,
     elect::Work,
-    model::{LockRecord, Outcome, Why},
+    model::{Outcome, Why},
     schedule::{Misfire, NotRun, OnCrash, ScheduleBuilder},
-    store::{Declaration, Evidence, Store},
+    store::{Declaration, Evidence, LockRecord, Store},
     testing::{Course, Fault, Operation},
 };
 

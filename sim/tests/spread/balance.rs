@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use tenure::{
     Clock, SystemClock,
-    model::{Key, Request, Why},
+    model::{Key, Why},
     spread::TaskState,
-    store::{Revocation, RevokeAnswer, Store},
+    store::{Request, Revocation, RevokeAnswer, Store},
     testing::{Counts, Operation},
 };
 use tokio::time::Instant;

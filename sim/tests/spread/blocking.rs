@@ -10,9 +10,9 @@ use std::{
 
 use tenure::{
     Event, Lease,
-    model::{Request, Why},
+    model::Why,
     spread::{Spread, Task},
-    store::{Revocation, Store},
+    store::{Request, Revocation, Store},
 };
 use tenure_sim::block_for;
 

@@ -254,7 +254,7 @@ impl Team {
         after.iter().filter(|(key, (term, _))| before.get(*key).is_none_or(|(old, _)| old != term)).count()
     }
 
-    pub(crate) async fn record(&self, key: &str) -> Option<tenure::model::LockRecord> {
+    pub(crate) async fn record(&self, key: &str) -> Option<tenure::store::LockRecord> {
         let lock = tenure::model::LockId {
             namespace: "test".parse().unwrap(),
             kind: Kind::Task(SPREAD.parse().unwrap()),

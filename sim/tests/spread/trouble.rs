@@ -95,7 +95,7 @@ async fn a_task_an_operator_wants_back_is_run_elsewhere() {
     let key = lease.key().clone();
     let record = team.record(key.as_str()).await.unwrap();
     let held = record.holding.unwrap();
-    let request = tenure::model::Request {
+    let request = tenure::store::Request {
         lock: record.id.clone(),
         term: record.term,
         by: "admin".parse().unwrap(),

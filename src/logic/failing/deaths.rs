@@ -2,8 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::backoff::fraction;
-use crate::model::{Death, DeathRow, Ended, Holder, Past, SessionId, SessionRecord, StoreTime};
+use crate::{
+    backoff::fraction,
+    model::{Holder, SessionId, StoreTime},
+    store::{Death, DeathRow, Ended, Past, SessionRecord},
+};
 
 /// Pauses after so many deaths in a row, in seconds; after more, as after the last one.
 const PAUSES: [u64; 9] = [0, 0, 0, 10, 30, 60, 180, 300, 600];
@@ -188,7 +191,10 @@ impl Deaths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{About, Beat, Nonce, Term, Why};
+    use crate::{
+        model::{Term, Why},
+        store::{About, Beat, Nonce},
+    };
 
     const SECOND: Duration = Duration::from_secs(1);
     const TTL: Duration = Duration::from_secs(30);

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::model::{
-    DeathRow, Ended, FailureRow, LockRecord, PAST_HOLDERS, Past, StoreTime, is_revoked, name,
+use crate::{
+    model::StoreTime,
+    store::{DeathRow, Ended, FailureRow, LockRecord, PAST_HOLDERS, Past, is_revoked, name_in_note},
 };
 
 /// For so long a member that gave a task up gets it only if no other has room.
@@ -58,7 +59,7 @@ impl Resting {
 /// A member that gave a task up, or from which an operator took it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GaveUp {
-    /// The member, [as a note names it](name).
+    /// The member, [as a note names it](name_in_note).
     pub(crate) by: String,
     pub(crate) at: StoreTime,
     /// First time that it did so, as far as the record remembers; nothing if it does not remember any.
@@ -119,7 +120,7 @@ fn ran_well(one: &Past) -> bool {
 fn gave_up(past: &[Past]) -> Vec<GaveUp> {
     let mut all: Vec<GaveUp> = Vec::new();
     for (place, one) in past.iter().enumerate() {
-        let (by, at, given) = (name(&one.holder), one.to, read(one).is_some());
+        let (by, at, given) = (name_in_note(&one.holder), one.to, read(one).is_some());
         if all.iter().any(|known| known.by == by) || !given && !was_taken(one) {
             continue;
         }
@@ -135,7 +136,8 @@ fn gave_up(past: &[Past]) -> Vec<GaveUp> {
         all.push(GaveUp { by, at, first, until, is_fault: given, elsewhere, again, tells });
     }
     if let Some((at, row)) = past.iter().find_map(|one| Some((one.to, read(one)?))) {
-        let works: Vec<_> = past.iter().filter(|one| ran_well(one)).map(|one| name(&one.holder)).collect();
+        let works: Vec<_> =
+            past.iter().filter(|one| ran_well(one)).map(|one| name_in_note(&one.holder)).collect();
         let named = row.by.into_iter().rev().filter(|by| !works.contains(by));
         let named: Vec<_> = named.filter(|by| all.iter().all(|known| known.by != *by)).collect();
         let until = at.plus(REMEMBERED);
@@ -217,7 +219,7 @@ mod tests {
     fn a_member_from_which_an_operator_took_it_is_avoided_for_ten_minutes() {
         let taken = Past { how: Ended::Forced, ..past("a", 0, 10, None) };
         let asked =
-            past("a", 0, 10, Some(crate::model::revoked(&holder("admin"), &Why::new("hot").unwrap())));
+            past("a", 0, 10, Some(crate::store::revoked(&holder("admin"), &Why::new("hot").unwrap())));
         for past in [taken, asked] {
             assert_eq!(names(std::slice::from_ref(&past), 609), ["a"]);
             assert_eq!(names(&[past], 610), [""; 0]);

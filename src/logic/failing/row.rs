@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use crate::model::{FailureRow, Past, StoreTime};
+use crate::{
+    model::StoreTime,
+    store::{FailureRow, Past},
+};
 
 /// A task rests for such a part of the time it has been failing: what is mended is tried again soon, compared to how
 /// long it was broken.
@@ -50,7 +53,10 @@ impl FailureRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Ended, Holder, Term, Why};
+    use crate::{
+        model::{Holder, Term, Why},
+        store::Ended,
+    };
 
     const SECOND: Duration = Duration::from_secs(1);
     const HOUR: Duration = Duration::from_secs(3600);

@@ -14,8 +14,8 @@ use crate::{
     clock::Moment,
     error::Applied,
     logic::{flaw::Flaw, watch::Liveness},
-    model::{Candidate, LockRecord, StoreTime, Ticket},
-    store::{LockSeen, Refusal, ReleaseAnswer, TakeAnswer},
+    model::StoreTime,
+    store::{Candidate, LockRecord, LockSeen, Refusal, ReleaseAnswer, TakeAnswer, Ticket},
 };
 
 /// Most tries of a ticket that does not wait, if the store does not answer.

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     logic::watch::{Liveness, Named},
-    model::LockRecord,
+    store::LockRecord,
 };
 
 /// Most waiters read at once: enough to find one that lives, few enough for one small answer.
@@ -136,6 +136,6 @@ impl KeyMachine {
     }
 }
 
-pub(super) fn named(record: &LockRecord, held: &crate::model::Holding) -> Named {
+pub(super) fn named(record: &LockRecord, held: &crate::store::Holding) -> Named {
     Named { namespace: record.id.namespace.clone(), holder: held.by.holder.clone(), ttl: held.by.ttl }
 }

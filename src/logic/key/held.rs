@@ -11,8 +11,8 @@ use crate::{
     backoff::jittered,
     clock::Moment,
     logic::flaw::Flaw,
-    model::{Ended, LockRecord, Loss, Request, SessionId, StoreTime, Term, Ticket},
-    store::{Refusal, ReleaseTo, TakeAnswer},
+    model::{Loss, SessionId, StoreTime, Term},
+    store::{Ended, LockRecord, Refusal, ReleaseTo, Request, TakeAnswer, Ticket},
 };
 
 /// A read that follows a release by less may be from before it.

@@ -11,8 +11,8 @@ use super::{
 use crate::{
     clock::Moment,
     logic::watch::Liveness,
-    model::{Candidate, Holder, SessionId, Ticket, Waiter},
-    store::{Line, ReleaseTo},
+    model::{Holder, SessionId},
+    store::{Candidate, Line, ReleaseTo, Ticket, Waiter},
 };
 
 /// Most waiters a releaser reads: the first, and some more in case that one is dead.

@@ -6,7 +6,8 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    model::{Candidate, LockRecord, SessionId, Term, Ticket, Waiter},
+    model::{SessionId, Term},
+    store::{Candidate, LockRecord, Ticket, Waiter},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

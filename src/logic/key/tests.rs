@@ -153,8 +153,8 @@ impl World {
         self.topics.send_modify(|topics| {
             topics.insert(Topic::Session(session));
         });
-        let about = crate::model::About::new(lock().namespace, "pod".parse().unwrap());
-        let nonce = crate::model::Nonce::new(1);
+        let about = crate::store::About::new(lock().namespace, "pod".parse().unwrap());
+        let nonce = crate::store::Nonce::new(1);
         ready(
             self.store
                 .open(Open { session, nonce, about, ttl: Duration::from_secs(30), shares: vec![] }, LIMIT),

@@ -6,8 +6,8 @@ use crate::{
     StoreError,
     clock::Moment,
     logic::watch::{Liveness, Named},
-    model::{Candidate, Holder, LockRecord, Loss, SessionId, StoreTime, Term, Ticket, Why},
-    store::{Line, LockSeen, Refusal, ReleaseAnswer, ReleaseTo, TakeAnswer},
+    model::{Holder, Loss, SessionId, StoreTime, Term, Why},
+    store::{Candidate, Line, LockRecord, LockSeen, Refusal, ReleaseAnswer, ReleaseTo, TakeAnswer, Ticket},
 };
 
 /// An operation on one key.

@@ -13,8 +13,8 @@ use crate::{
     clock::Clock,
     dice::Dice,
     logic::watch::{Due, Named, Observation},
-    model::{About, SessionId, SessionRecord, StoreTime, Why},
-    store::{BeatWrite, Declaration, MemoryStore, Open, Store},
+    model::{SessionId, StoreTime, Why},
+    store::{About, BeatWrite, Declaration, MemoryStore, Open, SessionRecord, Store},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -215,7 +215,7 @@ fn attempts_take_less_than_half_of_what_is_left() {
 
 #[test]
 fn a_session_ends_when_its_record_is_dead_gone_or_beaten_by_another_instance() {
-    let death = crate::model::Death {
+    let death = crate::store::Death {
         at: StoreTime::from_millis(0),
         by: "other".parse().unwrap(),
         why: Why::shortened("no beat"),

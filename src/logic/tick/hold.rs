@@ -1,7 +1,10 @@
 //! The last time that a schedule was held back.
 
 use super::is_believable;
-use crate::model::{Entry, Pause, PauseBefore, RunRecord, ScheduleRecord, StoreTime};
+use crate::{
+    model::{Entry, RunRecord, StoreTime},
+    store::{Pause, PauseBefore, ScheduleRecord},
+};
 
 /// A pause as the record says it, and as it is understood: what a clock that was ahead has dated is taken to
 /// have been said when it was heard of.

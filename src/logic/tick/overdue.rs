@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::is_believable;
 use crate::{
     logic::calendar::Calendar,
-    model::{Entry, Pause, RunRecord, ScheduleRecord, StoreTime},
+    model::{Entry, RunRecord, StoreTime},
+    store::{Pause, ScheduleRecord},
 };
 
 /// State of a schedule that nobody runs.
@@ -58,7 +59,10 @@ pub(crate) fn unowned(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Definition, Holder, Namespace, Rules, RunId, ScheduleId, SessionId, Term, Why};
+    use crate::{
+        model::{Holder, Namespace, Rules, RunId, ScheduleId, SessionId, Term, Why},
+        store::Definition,
+    };
 
     const MINUTE: Duration = Duration::from_secs(60);
 

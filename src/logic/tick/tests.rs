@@ -3,10 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     logic::calendar::Dst,
-    model::{
-        Definition, Finish, Holder, Namespace, Pause, Rules, ScheduleId, ScheduleName, SessionId, Skipped,
-        Why,
-    },
+    model::{Finish, Holder, Namespace, Rules, ScheduleId, ScheduleName, SessionId, Skipped, Why},
+    store::{Definition, Pause},
 };
 
 mod settled;

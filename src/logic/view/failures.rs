@@ -13,8 +13,8 @@ use crate::{
         failing::{self, Due, Failures, Fault, ROW_ENDS, Resting, is_ahead},
         plan::GaveUp,
     },
-    model::{DeathRow, Holder, Key, SessionId, Share, StoreTime, Term, name},
-    store::LockSeen,
+    model::{Holder, Key, SessionId, StoreTime, Term},
+    store::{DeathRow, LockSeen, Share, name_in_note},
 };
 
 /// A rest that is over so soon is that of a task which another member is to try.
@@ -126,7 +126,7 @@ impl SpreadView {
         self.members().any(|(session, Peer { holder, share, .. })| {
             let has_room = targets.get(&session).is_none_or(|target| *target < share.cap as usize);
             let may = session != me.session && takes(share) && agree(&me.share, share, part);
-            may && has_room && !named.contains(&name(holder))
+            may && has_room && !named.contains(&name_in_note(holder))
         })
     }
 
@@ -210,7 +210,7 @@ impl SpreadView {
     ) -> (BTreeMap<SessionId, Vec<Fault<Place<'_>>>>, Avoided<'_>) {
         let mut names: BTreeMap<String, Vec<(SessionId, StoreTime)>> = BTreeMap::new();
         for (session, holder, began, _) in self.all(me) {
-            names.entry(name(holder)).or_default().push((session, began));
+            names.entry(name_in_note(holder)).or_default().push((session, began));
         }
         let (mut faults, mut avoided) = (BTreeMap::<_, Vec<_>>::new(), Vec::new());
         for (key, place, failures) in self.failures() {

@@ -15,7 +15,8 @@ use crate::{
         digest::agree,
         plan::{self, PLAN_VERSION, Plan, PlanMember, PlannedTask},
     },
-    model::{Digest, Key, SessionId, Share, SpreadName},
+    model::{Digest, Key, SessionId, SpreadName},
+    store::Share,
 };
 
 /// Returns whether that one takes part in the plan of that part of my tasks.

@@ -13,7 +13,8 @@ use super::{
 use crate::{
     clock::Moment,
     logic::plan::{Plan, PlannedTask},
-    model::{Digest, Holder, Key, SessionId, Share, StoreTime, Term},
+    model::{Digest, Holder, Key, SessionId, StoreTime, Term},
+    store::Share,
 };
 
 /// Time after which an orphan is forgotten: a member with room takes it, whatever is planned.

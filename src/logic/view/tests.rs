@@ -6,7 +6,8 @@ mod planning;
 use super::*;
 use crate::{
     logic::plan::PLAN_VERSION,
-    model::{About, Candidate, Holding, Kind, LockId, Nonce, Ticket, Value},
+    model::{Kind, LockId, Value},
+    store::{About, Candidate, Holding, Nonce, Ticket},
 };
 
 const SECOND: Duration = Duration::from_secs(1);

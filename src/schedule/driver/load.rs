@@ -8,8 +8,8 @@ use crate::{
         calendar::{Calendar, zone_rules_in},
         tick::{TickStep, Ticks},
     },
-    model::{Rules, RunRecord, ScheduleRecord},
-    store::{Cursor, Define, Refusal, ScheduleSeen},
+    model::{Rules, RunRecord},
+    store::{Cursor, Define, Refusal, ScheduleRecord, ScheduleSeen},
     words,
 };
 

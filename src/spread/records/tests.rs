@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    model::{
-        About, Candidate, Closed, Death, Ended, Holder, Holding, Key, Kind, LockId, Namespace, Nonce, Past,
-        Term, Ticket, Why,
-    },
+    model::{Holder, Key, Kind, LockId, Namespace, Term, Why},
     spread::Explanation,
+    store::{About, Candidate, Closed, Death, Ended, Holding, Nonce, Past, Ticket},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -54,7 +52,7 @@ fn past(holder: &str, note: Option<Why>) -> Past {
 }
 
 fn failing_note() -> Why {
-    let row = crate::model::FailureRow::begun(at(0), &"pod-2".parse().unwrap(), "no route".to_owned());
+    let row = crate::store::FailureRow::begun(at(0), &"pod-2".parse().unwrap(), "no route".to_owned());
     row.followed_by(&"pod-1".parse().unwrap(), "no route".to_owned()).note()
 }
 

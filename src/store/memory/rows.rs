@@ -10,12 +10,9 @@ use std::{
 #[cfg(feature = "testing")]
 use super::Kept;
 use crate::{
-    model::{
-        Entry, Kind, LockId, LockRecord, Namespace, RunId, RunRecord, ScheduleId, ScheduleRecord, SessionId,
-        SessionRecord, StoreTime, Term, Ticket, Waiter,
-    },
+    model::{Entry, Kind, LockId, Namespace, RunId, RunRecord, ScheduleId, SessionId, StoreTime, Term},
     store::{
-        Held, Line,
+        Held, Line, LockRecord, ScheduleRecord, SessionRecord, Ticket, Waiter,
         steps::{Change, Listed, Row, Rows},
     },
 };

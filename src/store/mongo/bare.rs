@@ -4,10 +4,11 @@ use bson::{Bson, Document, Timestamp};
 
 use super::{MongoStore, bells::Bucket, fence, fields, line, locks, runs, schedules, sessions, take};
 use crate::{
-    model::{
-        LockId, LockRecord, RunRecord, ScheduleId, ScheduleRecord, SessionRecord, StoreTime, Term, Waiter,
+    model::{LockId, RunRecord, ScheduleId, StoreTime, Term},
+    store::{
+        Bell, Claim, Define, Held, Instruction, LockRecord, News, Open, Refusal, ScheduleRecord,
+        SessionRecord, Take, Topic, Wait, Waiter,
     },
-    store::{Bell, Claim, Define, Held, Instruction, News, Open, Refusal, Take, Topic, Wait},
 };
 
 macro_rules! readers {

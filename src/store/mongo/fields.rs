@@ -9,10 +9,10 @@ use bson::{Binary, Bson, DateTime, Document, doc, spec::BinarySubtype};
 
 use crate::{
     model::{
-        Candidate, Holder, Key, Kind, LimitError, LockId, MAX_NUMBER, Namespace, ScheduleId, ScheduleName,
-        SessionId, SpreadName, StoreTime, Ticket, Value, Who, Why,
+        Holder, Key, Kind, LimitError, LockId, MAX_NUMBER, Namespace, ScheduleId, ScheduleName, SessionId,
+        SpreadName, StoreTime, Value, Who, Why,
     },
-    store::Refusal,
+    store::{Candidate, Refusal, Ticket},
 };
 
 /// The layout version every document carries as `v`. A document with another one is not touched.

@@ -15,8 +15,8 @@ use super::{
     queries::{self, Find, KeptRecords, Statement, by_ids},
 };
 use crate::{
-    model::{LockId, SessionId, Ticket, Waiter},
-    store::{Line, Wait},
+    model::{LockId, SessionId},
+    store::{Line, Ticket, Wait, Waiter},
 };
 
 pub(super) async fn wait(store: MongoStore, waits: Vec<Wait>, limit: Duration) -> CommandResult<()> {

@@ -18,11 +18,11 @@ use super::{
     queries::{self, Find, KeptRecords, Statement},
 };
 use crate::{
-    model::{
-        Candidate, Closed, Ended, FOR_GOOD, Holder, Holding, Kind, LockId, LockRecord, Namespace,
-        PAST_HOLDERS, Past, SessionId, Term, Ticket, Who, Why,
+    model::{Holder, Kind, LockId, Namespace, SessionId, Term, Who, Why},
+    store::{
+        Candidate, Closed, Cursor, Ended, FOR_GOOD, Held, Holding, LockRecord, LockSeen, PAST_HOLDERS, Page,
+        Past, SetAnswer, SetValue, Ticket,
     },
-    store::{Cursor, Held, LockSeen, Page, SetAnswer, SetValue},
 };
 
 /// The most sessions whose locks the server finds in order, by a scan of the audit's index for each. Of more it would

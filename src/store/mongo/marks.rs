@@ -15,8 +15,8 @@ use super::{
     queries::{self, Find},
 };
 use crate::{
-    model::{About, Holder, Namespace, Nonce, SessionId},
-    store::SessionSeen,
+    model::{Holder, Namespace, SessionId},
+    store::{About, Nonce, SessionSeen},
     sync::locked,
 };
 
@@ -101,7 +101,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::{SessionRecord, StoreTime};
+    use crate::{model::StoreTime, store::SessionRecord};
 
     const FIRST: SessionId = SessionId::from_u128(1);
     const NEXT: SessionId = SessionId::from_u128(2);

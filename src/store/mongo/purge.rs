@@ -21,8 +21,8 @@ use super::{
     sessions::is_dead_session,
 };
 use crate::{
-    model::{Ended, MAX_NUMBER, Namespace, Retention},
-    store::{Bell, Cursor, Purged, TERM_KEPT},
+    model::{MAX_NUMBER, Namespace, Retention},
+    store::{Bell, Cursor, Ended, Purged, TERM_KEPT},
 };
 
 /// The number of locks one call looks at.

@@ -17,8 +17,8 @@ use super::{
     queries::{self, Find, KeptRecords, Statement, by_ids},
 };
 use crate::{
-    model::{Ended, MAX_NUMBER, Why},
-    store::{Release, ReleaseAnswer, ReleaseTo},
+    model::{MAX_NUMBER, Why},
+    store::{Ended, Release, ReleaseAnswer, ReleaseTo},
 };
 
 pub(super) async fn release(

@@ -14,8 +14,8 @@ use super::{
     sessions::{is_alive_session, request, request_key, request_key_of, sighting},
 };
 use crate::{
-    model::{Ended, Request, SessionId},
-    store::{MAX_REQUESTS, Refusal, Revocation, RevokeAnswer, SessionSeen},
+    model::SessionId,
+    store::{Ended, MAX_REQUESTS, Refusal, Request, Revocation, RevokeAnswer, SessionSeen},
 };
 
 pub(super) async fn revoke(

@@ -17,11 +17,11 @@ use super::{
     steps::left,
 };
 use crate::{
-    model::{
-        Definition, Holder, MAX_NUMBER, Namespace, Pause, PauseBefore, Rules, RunNow, ScheduleId,
-        ScheduleRecord, Term,
+    model::{Holder, MAX_NUMBER, Namespace, Rules, ScheduleId, Term},
+    store::{
+        Cursor, Define, Definition, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE, Page, Pause, PauseBefore,
+        Refusal, RunNow, ScheduleRecord, ScheduleSeen,
     },
-    store::{Cursor, Define, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE, Page, Refusal, ScheduleSeen},
 };
 
 /// The most schedules on one page: each is a command of its own.

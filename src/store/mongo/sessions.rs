@@ -17,11 +17,11 @@ use super::{
     steps::left,
 };
 use crate::{
-    model::{
-        About, Beat, Buckets, Death, Holder, Key, LockId, Namespace, Nonce, Request, SessionId,
-        SessionRecord, Share, SpreadName, Term,
+    model::{Holder, Key, LockId, Namespace, SessionId, SpreadName, Term},
+    store::{
+        About, Beat, BeatWrite, Buckets, Cursor, Death, Declaration, Evidence, Nonce, Open, Page, Request,
+        SessionRecord, SessionSeen, Share,
     },
-    store::{BeatWrite, Cursor, Declaration, Evidence, Open, Page, SessionSeen},
 };
 
 pub(super) async fn open(store: MongoStore, open: Open, limit: Duration) -> CommandResult<SessionSeen> {

@@ -22,9 +22,9 @@ use super::{
     steps::left,
 };
 use crate::{
-    model::{Closed, Ended, Holding, LockRecord, MAX_NUMBER, PAST_HOLDERS, SessionId, StoreTime, Term},
+    model::{MAX_NUMBER, SessionId, StoreTime, Term},
     store::{
-        Refusal, Take, TakeAnswer,
+        Closed, Ended, Holding, LockRecord, PAST_HOLDERS, Refusal, Take, TakeAnswer,
         rules::{TakeVerdict, verdict},
     },
 };

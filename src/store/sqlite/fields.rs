@@ -12,10 +12,10 @@ use rusqlite::{
 use super::tables::LAYOUT;
 use crate::{
     model::{
-        Candidate, Holder, Key, Kind, LimitError, LockId, MAX_NUMBER, Namespace, SessionId, SpreadName,
-        StoreTime, Ticket, Value, Who, Why,
+        Holder, Key, Kind, LimitError, LockId, MAX_NUMBER, Namespace, SessionId, SpreadName, StoreTime,
+        Value, Who, Why,
     },
-    store::Refusal,
+    store::{Candidate, Refusal, Ticket},
 };
 
 pub(super) type Read<T> = Result<T, Refusal>;

@@ -6,11 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::fields::{kind, millis};
 use crate::{
-    model::{
-        Buckets, Ended, Holder, Key, LockId, MAX_NUMBER, Namespace, Past, PauseBefore, Request, RunNow,
-        Share, SpreadName, StoreTime, Term, Who, Why, serial::Hex,
-    },
-    store::Cursor,
+    model::{Holder, Key, LockId, MAX_NUMBER, Namespace, SpreadName, StoreTime, Term, Who, Why, serial::Hex},
+    store::{Buckets, Cursor, Ended, Past, PauseBefore, Request, RunNow, Share},
 };
 
 type Text<'a> = Cow<'a, str>;

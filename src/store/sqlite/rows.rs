@@ -13,12 +13,9 @@ use super::{
     proof::{Identity, SessionFiles},
 };
 use crate::{
-    model::{
-        Kind, LockId, LockRecord, MAX_NUMBER, Namespace, RunId, RunRecord, ScheduleId, ScheduleRecord,
-        SessionId, SessionRecord, StoreTime, Term, Ticket, Waiter,
-    },
+    model::{Kind, LockId, MAX_NUMBER, Namespace, RunId, RunRecord, ScheduleId, SessionId, StoreTime, Term},
     store::{
-        Held, Line, Refusal,
+        Held, Line, LockRecord, Refusal, ScheduleRecord, SessionRecord, Ticket, Waiter,
         steps::{Change, Listed, Row, Rows},
     },
 };

@@ -2,8 +2,8 @@
 
 use super::{Change, Rows, Step, each, kept_candidate};
 use crate::{
-    model::{LockId, SessionId, Ticket, Waiter},
-    store::{Bell, Line, Wait},
+    model::{LockId, SessionId},
+    store::{Bell, Line, Ticket, Wait, Waiter},
 };
 
 impl<R: Rows> Step<'_, R> {

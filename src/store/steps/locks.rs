@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::{Change, Rows, Step, and_one, each, kept, kept_candidate, page};
 use crate::{
-    model::{Closed, Ended, Holding, Kind, LockId, LockRecord, Namespace, SessionId, Term},
+    model::{Kind, LockId, Namespace, SessionId, Term},
     store::{
-        Bell, Cursor, Held, LockSeen, Page, Release, ReleaseAnswer, ReleaseTo, SetAnswer, SetValue, Take,
-        TakeAnswer,
+        Bell, Closed, Cursor, Ended, Held, Holding, LockRecord, LockSeen, Page, Release, ReleaseAnswer,
+        ReleaseTo, SetAnswer, SetValue, Take, TakeAnswer,
         rules::{TakeVerdict, verdict},
     },
 };

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::{Change, Rows, Step};
 use crate::{
-    model::{Closed, Ended, LockRecord, Namespace, Retention, SessionId, StoreTime},
-    store::{Bell, Cursor, Purged, TERM_KEPT},
+    model::{Namespace, Retention, SessionId, StoreTime},
+    store::{Bell, Closed, Cursor, Ended, LockRecord, Purged, TERM_KEPT},
 };
 
 /// The progress of a purge: what it goes on after.

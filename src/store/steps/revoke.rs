@@ -2,8 +2,8 @@
 
 use super::{Change, Rows, Step};
 use crate::{
-    model::{Ended, Request, SessionId},
-    store::{Bell, MAX_REQUESTS, Refusal, Revocation, RevokeAnswer},
+    model::SessionId,
+    store::{Bell, Ended, MAX_REQUESTS, Refusal, Request, Revocation, RevokeAnswer},
 };
 
 impl<R: Rows> Step<'_, R> {

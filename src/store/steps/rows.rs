@@ -1,11 +1,8 @@
 //! The rows that steps read and write.
 
 use crate::{
-    model::{
-        Kind, LockId, LockRecord, Namespace, RunId, RunRecord, ScheduleId, ScheduleRecord, SessionId,
-        SessionRecord, StoreTime, Term, Ticket, Waiter,
-    },
-    store::{Held, Line, Refusal},
+    model::{Kind, LockId, Namespace, RunId, RunRecord, ScheduleId, SessionId, StoreTime, Term},
+    store::{Held, Line, LockRecord, Refusal, ScheduleRecord, SessionRecord, Ticket, Waiter},
 };
 
 /// A row that was looked for. One that cannot be used is a refusal, and is never written.

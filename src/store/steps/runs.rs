@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Rows, Step, and_one, each, page};
 use crate::{
-    model::{Finish, Outcome, RunRecord, ScheduleId, ScheduleRecord, StoreTime},
-    store::{Claim, ClaimAnswer, Cursor, FinishRun, Page, RunPage},
+    model::{Finish, Outcome, RunRecord, ScheduleId, StoreTime},
+    store::{Claim, ClaimAnswer, Cursor, FinishRun, Page, RunPage, ScheduleRecord},
 };
 
 impl<R: Rows> Step<'_, R> {

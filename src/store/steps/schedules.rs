@@ -2,8 +2,11 @@
 
 use super::{Rows, Step, and_one, each, page};
 use crate::{
-    model::{Definition, Namespace, Pause, PauseBefore, ScheduleId, ScheduleRecord},
-    store::{Bell, Cursor, Define, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE, Page, Refusal, ScheduleSeen},
+    model::{Namespace, ScheduleId},
+    store::{
+        Bell, Cursor, Define, Definition, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE, Page, Pause,
+        PauseBefore, Refusal, ScheduleRecord, ScheduleSeen,
+    },
 };
 
 impl<R: Rows> Step<'_, R> {

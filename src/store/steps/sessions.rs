@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use super::{Rows, Step, and_one, each, kept, kept_shares, page};
 use crate::{
-    model::{About, Death, Holder, Namespace, Nonce, SessionId, SessionRecord},
-    store::{BeatWrite, Bell, Cursor, Declaration, Evidence, Open, Page, SessionSeen},
+    model::{Holder, Namespace, SessionId},
+    store::{
+        About, BeatWrite, Bell, Cursor, Death, Declaration, Evidence, Nonce, Open, Page, SessionRecord,
+        SessionSeen,
+    },
 };
 
 /// The locks of a dead session that are read at a time.

@@ -5,8 +5,8 @@ use tokio::{sync::watch, time::Instant};
 
 use super::*;
 use crate::{
-    model::{About, Beat, Holder, Nonce, Share},
-    store::{MemoryStore, Topic},
+    model::Holder,
+    store::{About, Beat, MemoryStore, Nonce, Share, Topic},
 };
 
 const LIMIT: Duration = Duration::from_secs(2);

@@ -8,9 +8,9 @@ mod written;
 use std::fmt::Debug;
 
 use tenure::{
-    model::{LockRecord, SessionRecord, StoreTime},
+    model::StoreTime,
     store::{
-        Refusal,
+        LockRecord, Refusal, SessionRecord,
         mongo::{
             bare,
             driver::bson::{Bson, Document, doc},

@@ -8,11 +8,11 @@ use std::{
 use serde::{Serialize, de::DeserializeOwned};
 use tenure::{
     model::{
-        Candidate, Holder, Key, Kind, LimitError, LockId, Namespace, ScheduleName, SessionId, SpreadName,
-        Ticket, Value, Who, Why,
+        Holder, Key, Kind, LimitError, LockId, Namespace, ScheduleName, SessionId, SpreadName, Value, Who,
+        Why,
     },
     store::{
-        Wait,
+        Candidate, Ticket, Wait,
         mongo::{
             bare,
             driver::bson::{Bson, Document},

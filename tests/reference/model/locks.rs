@@ -1,8 +1,8 @@
 use tenure::{
-    model::{Candidate, Ended, LockId, LockRecord, PAST_HOLDERS, Request, SessionId, StoreTime, Term, Why},
+    model::{LockId, SessionId, StoreTime, Term, Why},
     store::{
-        Held, LockSeen, MAX_REQUESTS, Refusal, Release, ReleaseAnswer, ReleaseTo, Revocation, RevokeAnswer,
-        SetAnswer, SetValue, Take, TakeAnswer,
+        Candidate, Ended, Held, LockRecord, LockSeen, MAX_REQUESTS, PAST_HOLDERS, Refusal, Release,
+        ReleaseAnswer, ReleaseTo, Request, Revocation, RevokeAnswer, SetAnswer, SetValue, Take, TakeAnswer,
     },
 };
 

@@ -1,6 +1,6 @@
 use tenure::{
-    model::{Candidate, LockId, SessionId, StoreTime, Ticket},
-    store::{Line, Wait},
+    model::{LockId, SessionId, StoreTime},
+    store::{Candidate, Line, Ticket, Wait},
 };
 
 use super::{Check, Life, Model, Once, ensure};

@@ -1,8 +1,11 @@
 use std::ops::RangeInclusive;
 
 use tenure::{
-    model::{Definition, Holder, Pause, PauseBefore, RunNow, ScheduleId, ScheduleRecord, StoreTime, Why},
-    store::{Define, Instruction, MAX_ORDERS, Refusal, ScheduleSeen},
+    model::{Holder, ScheduleId, StoreTime, Why},
+    store::{
+        Define, Definition, Instruction, MAX_ORDERS, Pause, PauseBefore, Refusal, RunNow, ScheduleRecord,
+        ScheduleSeen,
+    },
 };
 
 use super::{Check, Model, Once, ensure};

@@ -1,6 +1,9 @@
 use tenure::{
-    model::{About, Beat, Death, Holder, Nonce, Request, SessionId, SessionRecord, Share, StoreTime, Why},
-    store::{BeatWrite, Declaration, Evidence, Open, SessionSeen},
+    model::{Holder, SessionId, StoreTime, Why},
+    store::{
+        About, Beat, BeatWrite, Death, Declaration, Evidence, Nonce, Open, Request, SessionRecord,
+        SessionSeen, Share,
+    },
 };
 
 use super::{Check, Model, Once, ensure};

@@ -9,11 +9,11 @@ use mongodb::{
 use tenure::{
     Clock, SystemClock,
     model::{
-        About, Candidate, Holder, Key, Kind, LockId, Namespace, Nonce, Outcome, Rules, RunId, ScheduleId,
-        ScheduleName, SessionId, Share, SpreadName, Term, Ticket,
+        Holder, Key, Kind, LockId, Namespace, Outcome, Rules, RunId, ScheduleId, ScheduleName, SessionId,
+        SpreadName, Term,
     },
     store::{
-        Claim, Define, FinishRun, Open, Store, Take, TakeAnswer,
+        About, Candidate, Claim, Define, FinishRun, Nonce, Open, Share, Store, Take, TakeAnswer, Ticket,
         mongo::{MongoOptions, MongoStore},
     },
 };

@@ -1,7 +1,10 @@
 //! Tables that several screens have.
 
 use maud::{Markup, html};
-use tenure::model::{Past, StoreTime, Waiter};
+use tenure::{
+    model::StoreTime,
+    store::{Past, Waiter},
+};
 use tenure_look::{Group, Picture, Refused, Severity, length};
 
 use super::{

@@ -42,7 +42,7 @@ async fn act(site: &Site, address: &str, verb: &str) -> String {
     text(&page, "main")
 }
 
-async fn schedule(store: &Memory, name: &str) -> tenure::model::ScheduleRecord {
+async fn schedule(store: &Memory, name: &str) -> tenure::store::ScheduleRecord {
     let id = ScheduleId { namespace: namespace(), name: name.parse().unwrap() };
     match store.schedules(vec![id], LIMIT).await.unwrap().pop() {
         Some(ScheduleSeen::Found(record)) => record,

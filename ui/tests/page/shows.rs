@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tenure::{
     Elect, ElectConfig, Lease,
-    model::{About, Holder, Nonce, SessionId},
-    store::Open,
+    model::{Holder, SessionId},
+    store::{About, Nonce, Open},
     testing::{Fault, Faulty, Intercept, Operation},
 };
 

@@ -1,8 +1,8 @@
 //! Tests of the judgement.
 
-use tenure::model::{
-    About, Definition, Finish, Nonce, Outcome, Pause, Rules, RunId, RunRecord, ScheduleId, ScheduleRecord,
-    SessionId, SessionRecord, Share, Term, Why,
+use tenure::{
+    model::{Finish, Outcome, Rules, RunId, RunRecord, ScheduleId, SessionId, Term, Why},
+    store::{About, Definition, Nonce, Pause, ScheduleRecord, SessionRecord, Share},
 };
 use tenure_look::{Ledger, SessionStates};
 

@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration};
 use tenure::{
     Clock,
     model::{
-        About, Beat, Candidate, Entry, Key, Kind, LockId, Namespace, Nonce, Outcome, Rules, RunId,
-        ScheduleId, SessionId, Share, Skipped, SpreadName, StoreTime, Ticket, Value, Why,
+        Entry, Key, Kind, LockId, Namespace, Outcome, Rules, RunId, ScheduleId, SessionId, Skipped,
+        SpreadName, StoreTime, Value, Why,
     },
     store::{
-        BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, MemoryStore, Open, Release,
-        ReleaseTo, Store, Take, TakeAnswer, Wait,
+        About, Beat, BeatWrite, Candidate, Claim, Declaration, Define, Evidence, FinishRun, Instruction,
+        MemoryStore, Nonce, Open, Release, ReleaseTo, Share, Store, Take, TakeAnswer, Ticket, Wait,
     },
     testing::TestClock,
 };

@@ -8,7 +8,7 @@ mod spreads;
 
 use clap::ValueEnum;
 use jiff::tz::TimeZone;
-use tenure::model::{Kind, LockRecord};
+use tenure::{model::Kind, store::LockRecord};
 use tenure_look::Picture;
 
 use super::list::List;

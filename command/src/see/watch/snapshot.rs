@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 
 use tenure::{
     StoreError,
-    model::{
-        Key, Kind, LockId, LockRecord, ScheduleId, ScheduleName, ScheduleRecord, SessionRecord, SpreadName,
-    },
-    store::{LockSeen, ScheduleSeen, Topic},
+    model::{Key, Kind, LockId, ScheduleId, ScheduleName, SpreadName},
+    store::{LockRecord, LockSeen, ScheduleRecord, ScheduleSeen, SessionRecord, Topic},
 };
 use tenure_look::{Liveness, Records};
 

@@ -1,7 +1,7 @@
 //! Ticks that waited for a pause, for a run, or for their owner, and what becomes of them.
 
 use super::*;
-use crate::model::PauseBefore;
+use crate::store::PauseBefore;
 
 #[test]
 fn missed_ticks_still_to_be_run_are_judged_again_after_a_pause() {

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    model::FailureRow,
-    model::{Candidate, Closed, Ended, Holding, Kind, LockId, Past},
+    model::{Kind, LockId},
+    store::{Candidate, Closed, Ended, FailureRow, Holding, Past},
 };
 
 /// By what was learned, with nothing of its own.

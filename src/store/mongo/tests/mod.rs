@@ -10,7 +10,10 @@ use bson::{Bson, doc};
 use expect_test::Expect;
 
 use super::queries::Statement;
-use crate::model::{Candidate, Holder, Kind, LockId, SessionId, Ticket, Why};
+use crate::{
+    model::{Holder, Kind, LockId, SessionId, Why},
+    store::{Candidate, Ticket},
+};
 
 const LIMIT: Duration = Duration::from_millis(2500);
 

@@ -7,9 +7,9 @@ use expect_test::{Expect, expect};
 
 use super::{check, pretty};
 use crate::{
-    model::{Entry, Holder, RunId, RunNow, ScheduleId, SessionId, Skipped, StoreTime, Term, Why},
+    model::{Entry, Holder, RunId, ScheduleId, SessionId, Skipped, StoreTime, Term, Why},
     store::{
-        Claim, Define, Instruction,
+        Claim, Define, Instruction, RunNow,
         mongo::{
             batch::BATCH,
             queries::Statement,

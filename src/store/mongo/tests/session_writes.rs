@@ -4,9 +4,9 @@ use expect_test::expect;
 
 use super::{check, lock};
 use crate::{
-    model::{Beat, Nonce, SessionId, Term, Why},
+    model::{SessionId, Term, Why},
     store::{
-        BeatWrite, Declaration, Evidence,
+        Beat, BeatWrite, Declaration, Evidence, Nonce,
         mongo::sessions::{beat_statement, declare_statement},
     },
 };

@@ -4,9 +4,9 @@ use rusqlite::params;
 
 use super::{Failure, Outcome, SqlRows, bytes, rows, shown};
 use crate::{
-    model::{Closed, Holding, Kind, LockId, LockRecord, Namespace, SessionId, Term, Ticket, Value},
+    model::{Kind, LockId, Namespace, SessionId, Term, Value},
     store::{
-        Held,
+        Closed, Held, Holding, LockRecord, Ticket,
         sqlite::{
             fields::{Fields, Raw, Read, long, millis, parts, place},
             json,

@@ -4,11 +4,9 @@ use rusqlite::params;
 
 use super::{Outcome, SqlRows, bytes, rows, shown};
 use crate::{
-    model::{
-        Definition, Holder, Namespace, Pause, Rules, ScheduleId, ScheduleName, ScheduleRecord, StoreTime,
-        Term, Why,
-    },
+    model::{Holder, Namespace, Rules, ScheduleId, ScheduleName, StoreTime, Term, Why},
     store::{
+        Definition, Pause, ScheduleRecord,
         sqlite::{
             fields::{Fields, Raw, Read, long},
             json,

@@ -4,8 +4,9 @@ use rusqlite::params;
 
 use super::{Outcome, SqlRows, bytes, rows, shown};
 use crate::{
-    model::{About, Beat, Death, Holder, Namespace, Nonce, SessionId, SessionRecord, StoreTime, Why},
+    model::{Holder, Namespace, SessionId, StoreTime, Why},
     store::{
+        About, Beat, Death, Nonce, SessionRecord,
         sqlite::{
             fields::{Fields, Raw, Read, long, millis},
             json,

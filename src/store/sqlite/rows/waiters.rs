@@ -4,9 +4,9 @@ use rusqlite::params;
 
 use super::{Outcome, SqlRows, rows};
 use crate::{
-    model::{LockId, SessionId, Ticket, Value, Waiter, Who, Why},
+    model::{LockId, SessionId, Value, Who, Why},
     store::{
-        Line,
+        Line, Ticket, Waiter,
         sqlite::{
             fields::{Fields, Read, long, millis},
             tables::LAYOUT,

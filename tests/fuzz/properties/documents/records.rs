@@ -4,14 +4,13 @@ use std::{fmt::Debug, time::Duration};
 
 use tenure::{
     model::{
-        About, Beat, Buckets, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding,
-        Key, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Outcome, PAST_HOLDERS, Past, Pause,
-        PauseBefore, Request, Rules, RunId, RunNow, RunRecord, ScheduleId, ScheduleName, ScheduleRecord,
-        SessionId, SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Ticket, Value, Waiter, Who,
-        Why,
+        Entry, Finish, Holder, Key, Kind, LockId, MAX_NUMBER, Namespace, Outcome, Rules, RunId, RunRecord,
+        ScheduleId, ScheduleName, SessionId, Skipped, SpreadName, StoreTime, Term, Value, Who, Why,
     },
     store::{
-        Refusal,
+        About, Beat, Buckets, Candidate, Closed, Death, Definition, Ended, Holding, LockRecord, Nonce,
+        PAST_HOLDERS, Past, Pause, PauseBefore, Refusal, Request, RunNow, ScheduleRecord, SessionRecord,
+        Share, Ticket, Waiter,
         mongo::{bare, driver::bson::Document},
     },
 };

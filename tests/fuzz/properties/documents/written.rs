@@ -4,12 +4,10 @@
 use std::time::Duration;
 
 use tenure::{
-    model::{
-        Candidate, LockId, LockRecord, PauseBefore, RunRecord, ScheduleRecord, SessionRecord, StoreTime,
-        Waiter, Why,
-    },
+    model::{LockId, RunRecord, StoreTime, Why},
     store::{
-        Claim, Define, Instruction, Open, Take, Wait,
+        Candidate, Claim, Define, Instruction, LockRecord, Open, PauseBefore, ScheduleRecord, SessionRecord,
+        Take, Wait, Waiter,
         mongo::{
             bare::{self, Write},
             driver::bson::{Bson, DateTime, Document, doc},
@@ -91,7 +89,7 @@ fn waiting(lock: &LockId, by: Candidate) -> Document {
 }
 
 fn candidate() -> Candidate {
-    let (session, ticket) = (tenure::model::SessionId::from_u128(1), tenure::model::Ticket::new(1));
+    let (session, ticket) = (tenure::model::SessionId::from_u128(1), tenure::store::Ticket::new(1));
     Candidate::new(session, ticket, Duration::ZERO, "nobody".parse().unwrap())
 }
 

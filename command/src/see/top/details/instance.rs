@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use tenure::model::{Kind, LockRecord, SessionId};
+use tenure::{
+    model::{Kind, SessionId},
+    store::LockRecord,
+};
 use tenure_look::length;
 
 use super::{

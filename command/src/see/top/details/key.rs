@@ -1,6 +1,9 @@
 //! A key: its holder, why a task is where it is, who waits, and who had it before.
 
-use tenure::model::{LockId, LockRecord, Value, Waiter};
+use tenure::{
+    model::{LockId, Value},
+    store::{LockRecord, Waiter},
+};
 use tenure_look::{KeyDetails, Liveness, ago, length};
 
 use super::{

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use tenure::model::{Kind, LockId, LockRecord, SessionId};
+use tenure::{
+    model::{Kind, LockId, SessionId},
+    store::LockRecord,
+};
 use tenure_look::{Liveness, Picture, Queue, ago, length};
 
 use super::{

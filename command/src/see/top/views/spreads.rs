@@ -1,6 +1,6 @@
 //! The spreads: members, tasks, what rests, what nobody has and waits to be taken.
 
-use tenure::model::{Share, SpreadName};
+use tenure::{model::SpreadName, store::Share};
 use tenure_look::{Picture, SpreadSummary, terms};
 
 use super::super::{

@@ -4,7 +4,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-use super::{Beat, Digest, Holder, LockId, Namespace, Nonce, SessionId, SpreadName, StoreTime, Term, Why};
+use super::{Beat, Nonce};
+use crate::model::{Digest, Holder, LockId, Namespace, SessionId, SpreadName, StoreTime, Term, Why};
 
 /// Identity of an instance. Written when its session opens, and never changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -138,7 +139,7 @@ pub struct Share {
     /// Name of the spread.
     pub spread: SpreadName,
     /// The most tasks it may get.
-    #[serde(serialize_with = "super::serial::cap")]
+    #[serde(serialize_with = "crate::model::serial::cap")]
     pub cap: u32,
     /// Part of the tasks, in proportion to the others' weights.
     pub weight: u32,
@@ -151,7 +152,7 @@ pub struct Share {
     #[serde(rename = "reserved_ms", serialize_with = "crate::model::serial::ms")]
     pub reserved: Duration,
     /// The digest of the task set it knows: members with equal digests know the same tasks.
-    #[serde(serialize_with = "super::serial::digest")]
+    #[serde(serialize_with = "crate::model::serial::digest")]
     pub digest: u64,
     /// The digests of its parts: what members with different sets both know. An earlier version says nothing
     /// of them.

@@ -3,7 +3,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::{Digest, Holder, StoreTime, Why};
+use crate::model::{Digest, Holder, StoreTime, Why};
 
 /// Most members that a note names.
 const NAMES: usize = 8;
@@ -54,7 +54,7 @@ pub(crate) struct FailureRow {
     pub(crate) since: StoreTime,
     /// Number of times it was given up since then.
     pub(crate) tries: u32,
-    /// Members that gave it up, the last one last, [as a note names them](name). Only the last eight are remembered.
+    /// Members that gave it up, the last one last, [as a note names them](name_in_note). Only the last eight are remembered.
     pub(crate) by: Vec<String>,
     /// Last error.
     pub(crate) error: String,
@@ -63,12 +63,12 @@ pub(crate) struct FailureRow {
 impl FailureRow {
     /// Begins with the first member that gives it up.
     pub(crate) fn begun(since: StoreTime, by: &Holder, error: String) -> Self {
-        Self { since, tries: 1, by: vec![name(by)], error }
+        Self { since, tries: 1, by: vec![name_in_note(by)], error }
     }
 
     /// Goes on with another one.
     pub(crate) fn followed_by(mut self, by: &Holder, error: String) -> Self {
-        let last = name(by);
+        let last = name_in_note(by);
         self.by.retain(|name| *name != last);
         self.by.push(last);
         self.by.drain(..self.by.len().saturating_sub(NAMES));
@@ -109,7 +109,7 @@ impl fmt::Display for FailureRow {
 
 /// Returns how a note names a member: by its whole name, or by a part of it and a digest if the name is long or has
 /// marks that a note has between names.
-pub(crate) fn name(holder: &Holder) -> String {
+pub(crate) fn name_in_note(holder: &Holder) -> String {
     let whole = holder.as_str();
     if whole.len() <= NAME && !whole.contains([',', ':']) && !whole.contains(BY) {
         return whole.to_owned();
@@ -258,7 +258,7 @@ mod tests {
             (12, &names[4..].iter().map(ToString::to_string).collect::<Vec<_>>()[..])
         );
         let long = |end: &str| format!("{}{end}", "é".repeat(60));
-        assert_ne!(name(&holder(&long("a"))), name(&holder(&long("b"))));
+        assert_ne!(name_in_note(&holder(&long("a"))), name_in_note(&holder(&long("b"))));
         let eight: Vec<String> = (0..8).map(|number| long(&number.to_string())).collect();
         let row = failed(0, &eight.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(FailureRow::read(&row.note()), Some(row), "eight long names leave room for the error");

@@ -4,7 +4,8 @@
 //! session, among the tasks of a spread that the instance takes part in, so that the instance listens to it. Requests
 //! count in the order in which they come.
 
-use super::{Holder, Key, Kind, LockId, Request, SessionId, SessionRecord, StoreTime, Term, Why};
+use super::{Request, SessionRecord};
+use crate::model::{Holder, Key, Kind, LockId, SessionId, StoreTime, Term, Why};
 
 const DRAIN: &str = "tenure.drain";
 const UNDRAIN: &str = "tenure.undrain";
