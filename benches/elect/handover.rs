@@ -34,7 +34,7 @@ pub(crate) async fn many_waiters(world: &Arc<World>) {
     let starts = (0..10).map(|number| async move { instance(world, &format!("of ten {number}")).await });
     let instances = join_all(starts).await;
     let relay = Relay::start(&instances, 10, "hand on").await;
-    // Until all stand in line.
+    // Until all stand in the queue.
     sleep(Duration::from_secs(2)).await;
     let (ours, floor) = beside_the_floor(world, relay).await;
     measured("handover_100_waiters_p50", ours, "µs");
@@ -52,7 +52,7 @@ async fn beside_the_floor(world: &World, mut relay: Relay) -> (f64, f64) {
         if round > 0 {
             ours.push(took);
         }
-        // So that the other one is back in line.
+        // So that the other one is back in the queue.
         sleep(Duration::from_millis(20)).await;
     }
     (median(ours), median(floors))

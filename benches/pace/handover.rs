@@ -44,7 +44,7 @@ pub(crate) async fn back_and_forth(world: &World) {
                 floors.push(event);
                 ours.push(handed);
             }
-            // So that the other one is back in line.
+            // So that the other one is back in the queue.
             sleep(Duration::from_millis(20)).await;
         }
         drop((relay, floor));

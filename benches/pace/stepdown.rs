@@ -18,7 +18,7 @@ const ROUNDS: usize = 5;
 const BEFORE: usize = 30;
 /// The hand-overs after a step-down that are looked at.
 const AFTER: usize = 6;
-/// Until the other one is back in line.
+/// Until the other one is back in the queue.
 const IN_LINE: Duration = Duration::from_millis(20);
 /// Until the members agree on who is what.
 const SETTLED: Duration = Duration::from_secs(3);

@@ -39,7 +39,7 @@ impl Instance {
         Self { elect, store }
     }
 
-    /// Waits until so many are in the line.
+    /// Waits until so many are in the queue.
     pub(crate) async fn until_in_line(&self, lock: &LockId, waiters: usize) {
         loop {
             let line = self.store.waiters(lock.clone(), waiters, LIMIT).await;
@@ -73,7 +73,7 @@ pub(crate) async fn close(instances: Vec<Instance>) {
     join_all(instances.into_iter().map(Instance::close)).await;
 }
 
-/// Instances that stand in line.
+/// Instances that stand in the queue.
 pub(crate) struct Waiting {
     holder: Instance,
     guard: Guard,
@@ -82,7 +82,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Starts a holder and so many waiters, and waits until all of them are in the line.
+    /// Starts a holder and so many waiters, and waits until all of them are in the queue.
     pub(crate) async fn start(
         world: &World,
         number: usize,

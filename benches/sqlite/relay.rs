@@ -16,7 +16,7 @@ use crate::{
 
 pub(crate) const RUNNER: &str = "relay";
 const TURNS: usize = 400;
-/// Held for so long, so that the other one waits in line by then.
+/// Held for so long, so that the other one waits in the queue by then.
 const HELD: Duration = Duration::from_millis(10);
 
 /// Holds the key again and again, and says when it began and when it ended.

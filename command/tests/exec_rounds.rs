@@ -78,7 +78,7 @@ fn round(name: &str, crowd: u32, durations: &[&str], harm: impl Fn(&Running)) ->
     let first = start(&folder, crowd, durations);
     until_begun(&folder, 1);
     let second = start(&folder, 0, durations);
-    until_blocking("the second in line", || {
+    until_blocking("the second in the queue", || {
         let threads = fs::read_dir(format!("/proc/{}/task", second.pid())).map_or(0, Iterator::count);
         if children(second.pid()).is_empty() && threads > 2 { Ok(()) } else { Err(threads) }
     });

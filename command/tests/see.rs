@@ -96,7 +96,7 @@ async fn show_tells_all_of_one_key() {
         async move { second.key("report").who("standby").acquire().await }
     });
     let id = lock(Kind::Lock, "report");
-    until("a place in line", async || {
+    until("a place in the queue", async || {
         let found = world.store.waiters(id.clone(), 5, LIMIT).await.unwrap();
         if found.waiters.is_empty() { Err(found) } else { Ok(()) }
     })

@@ -214,7 +214,7 @@ pub async fn a_hint_names_a_task_that_gets_a_waiter(fixture: &Fixture) {
     fixture.held(&lock, fixture.session(), 1).await;
     let wait = Wait { lock: lock.clone(), by: fixture.talkative(fixture.session(), 1) };
     sure(fixture.store().wait(vec![wait], LIMIT)).await;
-    let line = News::Line(lock);
+    let line = News::Queue(lock);
     listener.hears(line.clone(), |news| *news == line).await;
 }
 
@@ -280,7 +280,7 @@ pub async fn a_beat_gives_no_hint(fixture: &Fixture) {
     fixture.held(&task, fixture.session(), 1).await;
     // What comes next is the grant: the beats gave no hint. That of the opening may come twice.
     let any = |news: &News| match news {
-        News::Lock(lock) | News::Handed(lock) | News::Line(lock) | News::Revoked(lock) => *lock == task,
+        News::Lock(lock) | News::Handed(lock) | News::Queue(lock) | News::Revoked(lock) => *lock == task,
         News::Asked(of) => *of == session,
         _ => false,
     };

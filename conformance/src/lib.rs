@@ -233,7 +233,7 @@ macro_rules! conformance_tests {
             each_ticket_of_a_session_has_its_place
             leaving_passes_over_those_who_do_not_stand_there
             a_waiter_that_comes_again_stands_at_the_end
-            a_batch_stands_in_many_lines
+            a_batch_stands_in_many_queues
             waiting_marks_the_lock_and_changes_nothing_else
         }
         $crate::conformance_tests! { @subject [$store] revoke:
@@ -320,7 +320,7 @@ macro_rules! conformance_tests {
             a_purge_of_nothing_leaves_no_mark
         }
         $crate::conformance_tests! { @subject [$store] purge:
-            a_dead_session_is_purged_with_its_places_in_line
+            a_dead_session_is_purged_with_its_places_in_the_queue
             a_session_that_died_lately_is_kept
             a_dead_session_that_a_lock_names_is_kept
             the_living_are_never_purged

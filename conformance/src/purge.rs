@@ -29,8 +29,8 @@ pub(crate) async fn purge(fixture: &Fixture, retention: Retention) -> Purged {
     panic!("a purge must come to an end");
 }
 
-/// A dead session goes when its time is over, and its places in line with it.
-pub async fn a_dead_session_is_purged_with_its_places_in_line(fixture: &Fixture) {
+/// A dead session goes when its time is over, and its places in the queue with it.
+pub async fn a_dead_session_is_purged_with_its_places_in_the_queue(fixture: &Fixture) {
     let [dead, alive] = [fixture.opened().await.id, fixture.opened().await.id];
     let locks = ["a", "b"].map(|key| fixture.lock(key));
     let waits = locks.iter().flat_map(|lock| {
@@ -48,9 +48,9 @@ pub async fn a_dead_session_is_purged_with_its_places_in_line(fixture: &Fixture)
     .await;
     assert_eq!((purged.sessions, purged.waiters), (1, 2), "what was removed must be counted");
     for lock in locks {
-        let line = sure(fixture.store().waiters(lock, 10, LIMIT)).await;
-        let line: Vec<_> = line.waiters.iter().map(|waiter| waiter.by.session).collect();
-        assert_eq!(line, [alive], "the living must keep their places");
+        let queue = sure(fixture.store().waiters(lock, 10, LIMIT)).await;
+        let queue: Vec<_> = queue.waiters.iter().map(|waiter| waiter.by.session).collect();
+        assert_eq!(queue, [alive], "the living must keep their places");
     }
     assert!(matches!(fixture.seen(alive).await, SessionSeen::Alive(_)), "the living must stay");
 }
@@ -135,8 +135,8 @@ pub async fn a_purge_keeps_to_its_namespace(fixture: &Fixture) {
     let dead = SessionSeen::Dead(neighbour.declare_dead(session).await);
     marker_is_purged(fixture).await;
     assert_eq!(neighbour.seen(session).await, dead);
-    let line = sure(neighbour.store().waiters(neighbour.lock("report"), 10, LIMIT)).await;
-    assert_eq!(line.waiters.len(), 1);
+    let queue = sure(neighbour.store().waiters(neighbour.lock("report"), 10, LIMIT)).await;
+    assert_eq!(queue.waiters.len(), 1);
 }
 
 /// The purge of an empty namespace finds nothing.

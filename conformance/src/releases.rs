@@ -34,7 +34,7 @@ pub async fn a_release_keeps_the_record_and_its_term(fixture: &Fixture) {
     assert!(past.to >= past.from, "nobody held a lock until before it was granted");
 }
 
-/// A waiter has marked the lock: its holder reads the line before it releases it.
+/// A waiter has marked the lock: its holder reads the queue before it releases it.
 pub async fn a_lock_that_is_wanted_is_not_released_unasked(fixture: &Fixture) {
     let store = fixture.store();
     for wanted in [true, false] {

@@ -103,9 +103,9 @@ pub async fn any_text_may_be_said_of_a_lock(fixture: &Fixture) {
         let record = fixture.taken(&lock, &first).await;
         assert_eq!(record.holding.as_ref().map(|held| &held.by), Some(&first), "taken as was said");
         sure(fixture.store().wait(vec![Wait { lock: lock.clone(), by: second.clone() }], LIMIT)).await;
-        let line = sure(fixture.store().waiters(lock.clone(), 2, LIMIT)).await;
-        let line: Vec<_> = line.waiters.into_iter().map(|waiter| waiter.by).collect();
-        assert_eq!(line, std::slice::from_ref(&second), "it must stand in line as was said");
+        let queue = sure(fixture.store().waiters(lock.clone(), 2, LIMIT)).await;
+        let queue: Vec<_> = queue.waiters.into_iter().map(|waiter| waiter.by).collect();
+        assert_eq!(queue, std::slice::from_ref(&second), "it must stand in the queue as was said");
         let release = tenure::store::Release {
             lock: lock.clone(),
             session: first.session,
@@ -205,7 +205,7 @@ pub async fn namespaces_do_not_meet(fixture: &Fixture) {
     }
 }
 
-/// Takes all of them for different sessions, and lets each wait in a line of its own.
+/// Takes all of them for different sessions, and lets each wait in a queue of its own.
 async fn do_not_meet(fixture: &Fixture, locks: &[LockId]) {
     let mut records = Vec::new();
     // That somebody waits may be seen already.
@@ -219,8 +219,8 @@ async fn do_not_meet(fixture: &Fixture, locks: &[LockId]) {
     }
     for (lock, record) in locks.iter().zip(&records) {
         assert_eq!(found(lock).await, *record, "{lock} must be a lock of its own");
-        let line = sure(fixture.store().waiters(lock.clone(), 100, LIMIT)).await;
-        assert_eq!(line.waiters.len(), 1, "{lock} must have a line of its own");
+        let queue = sure(fixture.store().waiters(lock.clone(), 100, LIMIT)).await;
+        assert_eq!(queue.waiters.len(), 1, "{lock} must have a queue of its own");
     }
     fixture.freed(&records[0]).await;
     for record in &records[1..] {

@@ -33,7 +33,7 @@ pub use self::{
     liveness::{Liveness, SessionStates},
     lock::{KeyDetails, Lock},
     operator::{NotDone, Operator},
-    picture::{Coverage, Overview, Picture, Queue, Refused},
+    picture::{Coverage, LockQueue, Overview, Picture, Refused},
     reader::Reader,
     schedule::{Ledger, Owner, ScheduleState, ScheduleView},
     spread::{SpreadMember, SpreadSummary, SpreadView, TaskView},

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{Liveness, SessionStates, reader::holder};
 use tenure::{
     model::{LockId, StoreTime},
-    store::{Line, LockRecord, LockSeen, Refusal, SessionRecord, Waiter},
+    store::{LockRecord, LockSeen, Queue, Refusal, SessionRecord, Waiter},
 };
 
 /// A lock, and the liveness of its holder.
@@ -51,7 +51,7 @@ pub struct KeyDetails {
     /// For how long nobody may take it yet.
     #[serde(rename = "closed_left_ms", serialize_with = "crate::serial::ms_if_any")]
     pub closed_left: Option<Duration>,
-    /// Waiters in its line.
+    /// Waiters in its queue.
     pub waiters: Vec<Waiter>,
     /// True if no waiter is behind these.
     pub whole: bool,
@@ -62,7 +62,7 @@ pub struct KeyDetails {
 impl KeyDetails {
     /// A key as it was found.
     #[must_use]
-    pub fn of(id: LockId, seen: LockSeen, line: Line, lives: &SessionStates, now: StoreTime) -> Self {
+    pub fn of(id: LockId, seen: LockSeen, queue: Queue, lives: &SessionStates, now: StoreTime) -> Self {
         let (record, refusal) = match seen {
             LockSeen::Found(record) => (Some(record), None),
             LockSeen::Refused(refusal) => (None, Some(refusal)),
@@ -76,8 +76,8 @@ impl KeyDetails {
             life,
             looks_dead: life.is_some_and(Liveness::looks_dead),
             closed_left: left.filter(|left| !left.is_zero()),
-            waiters: line.waiters,
-            whole: line.whole,
+            waiters: queue.waiters,
+            whole: queue.whole,
             id,
             record,
             refusal,

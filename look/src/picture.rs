@@ -16,7 +16,7 @@ use crate::{
 };
 use tenure::{
     model::{Kind, LockId, Namespace, RunRecord, ScheduleName, SessionId, SpreadName, StoreTime},
-    store::{Line, LockRecord, Refusal, ScheduleRecord, SessionRecord},
+    store::{LockRecord, Queue, Refusal, ScheduleRecord, SessionRecord},
 };
 
 /// Length of the history that is shown.
@@ -41,7 +41,7 @@ pub struct Picture {
     pub(crate) locks: BTreeMap<LockId, Arc<LockRecord>>,
     pub(crate) schedules: BTreeMap<ScheduleName, Arc<ScheduleView>>,
     /// Waiters for plain locks.
-    pub(crate) lines: BTreeMap<LockId, Line>,
+    pub(crate) queues: BTreeMap<LockId, Queue>,
     /// Records that could not be read, until their source was read again.
     refused: BTreeMap<Source, Vec<(String, Refusal)>>,
     pub(crate) read: Coverage,
@@ -103,7 +103,7 @@ pub struct Overview {
     /// Schedules, by their next ticks.
     pub upcoming: Vec<ScheduleView>,
     /// Plain locks that have waiters.
-    pub queues: Vec<Queue>,
+    pub queues: Vec<LockQueue>,
     /// The last takeovers, losses, moves and failures, the last one first.
     pub changes: Vec<Group>,
     /// Records that cannot be used.
@@ -114,11 +114,11 @@ pub struct Overview {
 
 /// A lock, and its waiters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Queue {
+pub struct LockQueue {
     /// The lock.
     pub lock: Lock,
     /// Waiters, the longest wait first.
-    pub line: Line,
+    pub queue: Queue,
 }
 
 /// A record that cannot be used.
@@ -138,7 +138,7 @@ impl Picture {
             sessions: BTreeMap::new(),
             locks: BTreeMap::new(),
             schedules: BTreeMap::new(),
-            lines: BTreeMap::new(),
+            queues: BTreeMap::new(),
             refused: BTreeMap::new(),
             read: Coverage::default(),
             trouble: None,
@@ -205,20 +205,20 @@ impl Picture {
             held.by.value = None;
         }
         if !record.wanted {
-            self.lines.remove(&record.id);
+            self.queues.remove(&record.id);
         }
         self.locks.insert(record.id.clone(), Arc::new(record));
     }
 
     /// Takes in those who wait for a lock, also without their values.
-    pub(crate) fn take_line(&mut self, id: LockId, mut line: Line) {
-        line.waiters.iter_mut().for_each(|waiter| waiter.by.value = None);
-        self.lines.insert(id, line);
+    pub(crate) fn take_queue(&mut self, id: LockId, mut queue: Queue) {
+        queue.waiters.iter_mut().for_each(|waiter| waiter.by.value = None);
+        self.queues.insert(id, queue);
     }
 
     pub(crate) fn drop_lock(&mut self, id: &LockId) {
         self.locks.remove(id);
-        self.lines.remove(id);
+        self.queues.remove(id);
     }
 
     pub(crate) fn take_schedule(&mut self, record: ScheduleRecord, runs: Vec<RunRecord>, is_all: bool) {
@@ -257,7 +257,7 @@ impl Picture {
             self.schedules.pop_last();
         }
         let locks = &self.locks;
-        self.lines.retain(|id, _| locks.contains_key(id));
+        self.queues.retain(|id, _| locks.contains_key(id));
     }
 
     // ----- what it comes to
@@ -377,14 +377,14 @@ impl Picture {
 
     /// Returns the queues of plain locks, but for empty ones.
     #[must_use]
-    pub fn queues(&self) -> Vec<Queue> {
+    pub fn queues(&self) -> Vec<LockQueue> {
         let lives = self.lives();
-        let queue = |(id, line): (&LockId, &Line)| {
+        let queue = |(id, queue): (&LockId, &Queue)| {
             let record = LockRecord::clone(self.locks.get(id)?);
             let lock = Lock::of(record, &lives, self.now);
-            (!line.waiters.is_empty()).then(|| Queue { lock, line: line.clone() })
+            (!queue.waiters.is_empty()).then(|| LockQueue { lock, queue: queue.clone() })
         };
-        self.lines.iter().filter_map(queue).collect()
+        self.queues.iter().filter_map(queue).collect()
     }
 
     fn lives(&self) -> SessionStates {

@@ -28,7 +28,7 @@ const FIRST_SPREADS: usize = 6;
 const GRANTS: usize = 100;
 /// Sessions whose grants are looked at in one command: MongoDB merges so many, and no more.
 const GRANTED: usize = 200;
-/// Waiters of a line that are read, and lines in one turn.
+/// Waiters of a queue that are read, and queues in one turn.
 const WAITERS: usize = 20;
 const LINES: usize = 2;
 /// Schedules whose ledgers are read in one turn, and those of them that were read before and have no news.
@@ -208,7 +208,7 @@ impl Poller {
             tolerate(self.walk(WALK).await)?;
         }
         tolerate(self.ledgers().await)?;
-        tolerate(self.lines().await)?;
+        tolerate(self.queues().await)?;
         tolerate(self.read_hinted().await)?;
         refused.map_or(Ok(()), Err)
     }
@@ -462,20 +462,20 @@ impl Poller {
         Ok(())
     }
 
-    /// Reads some of the lines of plain locks, each in its turn.
-    async fn lines(&mut self) -> Result<(), StoreError> {
+    /// Reads some of the queues of plain locks, each in its turn.
+    async fn queues(&mut self) -> Result<(), StoreError> {
         let plain = self.picture.locks.values().filter(|record| record.id.kind == Kind::Lock);
         let wanted: Vec<_> = plain.filter(|record| record.wanted).map(|record| record.id.clone()).collect();
         if wanted.is_empty() {
             return Ok(());
         }
-        let unread = wanted.iter().filter(|id| !self.picture.lines.contains_key(id)).cloned();
+        let unread = wanted.iter().filter(|id| !self.picture.queues.contains_key(id)).cloned();
         let at = usize::try_from(self.turn).unwrap_or_default() * LINES % wanted.len();
         let others = wanted.iter().cycle().skip(at).take(wanted.len()).cloned();
         let next: Vec<_> = in_order(unread.chain(others)).take(LINES).collect();
         for id in next {
-            let line = self.reader.line(id.clone(), WAITERS).await?;
-            self.picture.take_line(id, line);
+            let queue = self.reader.queue(id.clone(), WAITERS).await?;
+            self.picture.take_queue(id, queue);
         }
         Ok(())
     }

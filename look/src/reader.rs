@@ -179,11 +179,11 @@ impl Reader {
     /// If the store does not answer.
     pub async fn key(&self, id: LockId) -> Result<KeyDetails, StoreError> {
         let seen = self.seen_locks(std::slice::from_ref(&id)).await?.pop().unwrap_or(LockSeen::Absent);
-        let line = self.store.waiters(id.clone(), WAITERS, LIMIT).await?;
+        let queue = self.store.waiters(id.clone(), WAITERS, LIMIT).await?;
         let session = if let LockSeen::Found(record) = &seen { holder(record) } else { None };
         let lives = self.observe(session).await?;
         let now = self.now_beside(lives.records());
-        Ok(KeyDetails::of(id, seen, line, &lives, now))
+        Ok(KeyDetails::of(id, seen, queue, &lives, now))
     }
 
     /// Reads the first of those who wait for a lock.
@@ -191,7 +191,7 @@ impl Reader {
     /// # Errors
     ///
     /// If the store does not answer.
-    pub async fn line(&self, id: LockId, at_most: usize) -> Result<tenure::store::Line, StoreError> {
+    pub async fn queue(&self, id: LockId, at_most: usize) -> Result<tenure::store::Queue, StoreError> {
         self.store.waiters(id, at_most, LIMIT).await
     }
 

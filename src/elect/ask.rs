@@ -238,7 +238,7 @@ impl KeyRequest {
     /// A limit is broken, or the engine is closed. A store that does not answer is waited for.
     ///
     /// # Cancel safety
-    /// Dropped, it leaves the line; a lock that arrives all the same is passed on.
+    /// Dropped, it leaves the queue; a lock that arrives all the same is passed on.
     pub async fn acquire(self) -> Result<Guard, Error> {
         let (elect, lock, wants) = self.parts()?;
         elect.wait_for(&lock, &wants).await.map(Guard::new)

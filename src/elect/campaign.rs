@@ -22,7 +22,7 @@ use super::{
 use crate::{
     backoff::Backoff,
     logic::{
-        key::{Handback, WHOLE_LINE, WaitMode},
+        key::{Handback, WHOLE_QUEUE, WaitMode},
         session::LONGEST_ATTEMPT,
     },
     model::{Holder, LockId, Loss},
@@ -227,7 +227,7 @@ impl Campaign {
         self.elect.engine().events.listen(EventFilter::Lock(self.lock.clone()))
     }
 
-    /// Gives up the lock if it is held, to the first in line, and contends again after a rest. One of the [ways
+    /// Gives up the lock if it is held, to the first in the queue, and contends again after a rest. One of the [ways
     /// to give a key up](crate::elect#ways-to-give-a-key-up).
     #[must_use]
     pub fn resign(&self) -> Resigned {
@@ -246,10 +246,10 @@ impl Campaign {
         }
         let engine = self.elect.engine();
         let limit = engine.limit();
-        let line = engine.given.waiters(self.lock.clone(), WHOLE_LINE, limit);
-        let line = engine.call(Work::Requested, limit, line);
-        let line = line.await.map_err(Error::store)?;
-        if !line.waiters.iter().any(|waiter| waiter.by.holder == holder) {
+        let queue = engine.given.waiters(self.lock.clone(), WHOLE_QUEUE, limit);
+        let queue = engine.call(Work::Requested, limit, queue);
+        let queue = queue.await.map_err(Error::store)?;
+        if !queue.waiters.iter().any(|waiter| waiter.by.holder == holder) {
             return Ok(Resigned::NobodyWaits);
         }
         Ok(self.hand_back(Handback { to: Some(holder), ..Handback::default() }))

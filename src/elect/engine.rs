@@ -205,7 +205,9 @@ impl Engine {
                 .boxed()
             }),
             looks: Batch::new(|engine, items| send(engine, Work::Reads, <dyn Store>::locks, items).boxed()),
-            places: Batch::new(|engine, items| send(engine, Work::Lines, <dyn Store>::places, items).boxed()),
+            places: Batch::new(|engine, items| {
+                send(engine, Work::Queues, <dyn Store>::places, items).boxed()
+            }),
             schedule_looks: Batch::new(|engine, items| {
                 send(engine, Work::Schedules, <dyn Store>::schedules, items).boxed()
             }),
@@ -447,7 +449,7 @@ impl Engine {
         })
     }
 
-    /// Joins the line of a lock with all these tickets.
+    /// Joins the queue of a lock with all these tickets.
     pub(crate) async fn wait(self: &Arc<Self>, waits: Vec<Wait>) -> Result<(), Arc<StoreError>> {
         self.written(self.waits.submit_all(self, |engine| &engine.waits, waits).await.map(drop))
     }
@@ -474,7 +476,7 @@ impl Engine {
         self.looks.submit(self, |engine| &engine.looks, lock).await
     }
 
-    /// Reads whether this ticket is in line.
+    /// Reads whether this ticket is in the queue.
     pub(crate) async fn place(
         self: &Arc<Self>,
         place: (LockId, SessionId, Ticket),

@@ -18,13 +18,13 @@ use crate::{
     StoreError,
     logic::{
         key::{
-            Context, FIRST_IN_LINE, Handback, KeyMachine, NextOp, Op, OpReply, Output, TicketOutcome,
+            Context, FIRST_IN_QUEUE, Handback, KeyMachine, NextOp, Op, OpReply, Output, TicketOutcome,
             WATCHED_AHEAD,
         },
         watch::Liveness,
     },
     model::{Holder, LockId},
-    store::{Candidate, Line, Release, Take, Ticket, Wait, Waiter},
+    store::{Candidate, Queue, Release, Take, Ticket, Wait, Waiter},
     sync::{caught, locked},
 };
 
@@ -44,8 +44,8 @@ pub(super) struct KeyCell {
 
 pub(super) struct KeyState {
     pub(super) machine: KeyMachine,
-    /// Tickets of it that stand in line, as the instance knows.
-    in_line: usize,
+    /// Tickets of it that stand in the queue, as the instance knows.
+    in_queue: usize,
     /// Set while a task performs what the machine says.
     pub(super) running: bool,
     pub(super) pending: Vec<PendingKey>,
@@ -92,7 +92,7 @@ impl KeyCell {
         );
         let state = KeyState {
             machine,
-            in_line: 0,
+            in_queue: 0,
             running: false,
             pending: Vec::new(),
             lease: None,
@@ -110,7 +110,7 @@ pub(super) fn apply<T>(
     event: impl FnOnce(&mut KeyState, Context<'_>) -> T,
 ) -> (T, AfterStep) {
     let made = engine.with_context(|context| event(state, context));
-    state.count_in_line(engine, &cell.lock);
+    state.count_in_queue(engine, &cell.lock);
     let mut after = AfterStep::default();
     for out in state.machine.take_out() {
         match out {
@@ -139,11 +139,11 @@ pub(super) fn apply<T>(
 }
 
 impl KeyState {
-    /// Tells the instance how many tickets stand in line: then it listens. Of tasks it hears by their spread.
-    pub(super) fn count_in_line(&mut self, engine: &Engine, lock: &LockId) {
+    /// Tells the instance how many tickets stand in the queue: then it listens. Of tasks it hears by their spread.
+    pub(super) fn count_in_queue(&mut self, engine: &Engine, lock: &LockId) {
         if lock.kind.spread().is_none() {
-            let before = std::mem::replace(&mut self.in_line, self.machine.in_line());
-            engine.count_in_line(before, self.in_line);
+            let before = std::mem::replace(&mut self.in_queue, self.machine.in_queue());
+            engine.count_in_queue(before, self.in_queue);
         }
     }
 
@@ -222,8 +222,9 @@ pub(super) async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op, is_stu
         Op::Look => engine.look(lock.clone()).await.map(OpReply::Seen),
         Op::Poll { session, ticket } => {
             let place = (lock.clone(), session, ticket);
-            let (seen, in_line) = futures::future::join(engine.look(lock.clone()), engine.place(place)).await;
-            seen.map(|seen| OpReply::Polled { seen, in_line: in_line.ok() })
+            let (seen, in_queue) =
+                futures::future::join(engine.look(lock.clone()), engine.place(place)).await;
+            seen.map(|seen| OpReply::Polled { seen, in_queue: in_queue.ok() })
         }
         Op::Take { by, dead } => {
             engine.take(Take { lock: lock.clone(), by: *by }, dead, is_stuck).await.map(OpReply::Took)
@@ -236,7 +237,7 @@ pub(super) async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op, is_stu
             let release = Release { lock: lock.clone(), session, term, note, then };
             engine.release(release, is_stuck).await.map(OpReply::Released)
         }
-        Op::ReadLine { most, to } => read_line(engine, lock, most, to.as_ref()).await.map(OpReply::Line),
+        Op::ReadQueue { most, to } => read_queue(engine, lock, most, to.as_ref()).await.map(OpReply::Queue),
         Op::Register(tickets) => {
             let waits = tickets.into_iter().map(|by| Wait { lock: lock.clone(), by }).collect();
             engine.wait(waits).await.map(|()| OpReply::Done)
@@ -252,17 +253,17 @@ pub(super) async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op, is_stu
     answer.unwrap_or_else(OpReply::Failed)
 }
 
-/// Reads the line, and looks at the sessions that matter, unless the store does not answer: the first in
-/// line, who may be handed the lock, or those of that name; and if the first are dead, those behind them.
-pub(super) async fn read_line(
+/// Reads the queue, and looks at the sessions that matter, unless the store does not answer: the first in
+/// the queue, who may be handed the lock, or those of that name; and if the first are dead, those behind them.
+pub(super) async fn read_queue(
     engine: &Arc<Engine>,
     lock: &LockId,
     most: usize,
     to: Option<&Holder>,
-) -> Result<Line, Arc<StoreError>> {
+) -> Result<Queue, Arc<StoreError>> {
     let limit = engine.limit();
-    let line = engine.call(Work::Lines, limit, engine.store().waiters(lock.clone(), most, limit)).await?;
-    let (first, rest) = line.waiters.split_at(line.waiters.len().min(FIRST_IN_LINE));
+    let queue = engine.call(Work::Queues, limit, engine.store().waiters(lock.clone(), most, limit)).await?;
+    let (first, rest) = queue.waiters.split_at(queue.waiters.len().min(FIRST_IN_QUEUE));
     let sessions = |waiters: &[Waiter]| waiters.iter().map(|waiter| waiter.by.session).collect::<Vec<_>>();
     let named = rest.iter().filter(|waiter| to == Some(&waiter.by.holder)).map(|waiter| waiter.by.session);
     engine.watcher.meet(engine, sessions(first).into_iter().chain(named).collect()).await;
@@ -271,5 +272,5 @@ pub(super) async fn read_line(
     if beat < WATCHED_AHEAD && to.is_none() {
         engine.watcher.meet(engine, sessions(rest)).await;
     }
-    Ok(line)
+    Ok(queue)
 }

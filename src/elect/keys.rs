@@ -169,7 +169,7 @@ impl Keys {
         })
     }
 
-    /// Waits until every lock has been handed back and every line was left.
+    /// Waits until every lock has been handed back and every queue was left.
     pub(crate) async fn settled(&self) {
         loop {
             let mut forgotten = std::pin::pin!(self.forgotten.notified());
@@ -302,7 +302,7 @@ impl Keys {
         let mut cells = self.cells();
         let mut state = cell.state();
         let next = engine.with_context(|context| state.machine.next(context));
-        state.count_in_line(engine, &cell.lock);
+        state.count_in_queue(engine, &cell.lock);
         if next == NextOp::Idle {
             state.running = false;
             if state.machine.is_done() && state.lease.is_none() {

@@ -25,9 +25,9 @@ const LINGER: Duration = Duration::from_secs(10);
 /// Topics of one instance.
 #[derive(Debug, Default)]
 pub(crate) struct Listening {
-    /// Number of tickets in the lines of keys. Those of tasks are told of by their spread.
-    in_line: AtomicUsize,
-    last_in_line: Mutex<Option<Moment>>,
+    /// Number of tickets in the queues of keys. Those of tasks are told of by their spread.
+    in_queue: AtomicUsize,
+    last_in_queue: Mutex<Option<Moment>>,
     topics: watch::Sender<BTreeSet<Topic>>,
 }
 
@@ -38,16 +38,16 @@ impl Listening {
 }
 
 impl Engine {
-    /// Counts tickets that have come into line, or left it.
-    pub(crate) fn count_in_line(&self, before: usize, after: usize) {
+    /// Counts tickets that have come into a queue, or left it.
+    pub(crate) fn count_in_queue(&self, before: usize, after: usize) {
         if before == after {
             return;
         }
-        let in_line = &self.listening.in_line;
+        let in_queue = &self.listening.in_queue;
         if after > before {
-            in_line.fetch_add(after - before, Ordering::AcqRel);
+            in_queue.fetch_add(after - before, Ordering::AcqRel);
         } else {
-            in_line.fetch_sub(before - after, Ordering::AcqRel);
+            in_queue.fetch_sub(before - after, Ordering::AcqRel);
         }
         self.listen();
     }
@@ -59,8 +59,8 @@ impl Engine {
         topics
             .extend(self.spreads.joined().into_iter().map(|spread| Topic::Spread(namespace.clone(), spread)));
         let lingers = {
-            let mut last = locked(&self.listening.last_in_line);
-            if self.listening.in_line.load(Ordering::Acquire) > 0 {
+            let mut last = locked(&self.listening.last_in_queue);
+            if self.listening.in_queue.load(Ordering::Acquire) > 0 {
                 *last = Some(now);
             }
             last.is_some_and(|last| now.since(last) < LINGER)

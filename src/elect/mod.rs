@@ -14,7 +14,7 @@
 //!
 //! A lock is released only when nothing runs under it any more: each of these cancels what runs under the key,
 //! by the lease's [token](Lease::token), and gives it `stop_grace` to return. They differ in what is given up, and in
-//! whether the caller waits. "Passed on" means: held by the first in line, by the same write, or free if nobody waits.
+//! whether the caller waits. "Passed on" means: held by the first in the queue, by the same write, or free if nobody waits.
 //!
 //! | call | gives up | awaits the end of the job | the store shows afterwards | for |
 //! |---|---|---|---|---|
@@ -499,7 +499,7 @@ impl Elect {
         engine.retire();
         let closed = self.give_up_all(&Loss::Closed).await;
         if closed == CloseReport::default() {
-            // Places in line are left, too; if the store does not answer, they are passed over.
+            // Places in the queue are left, too; if the store does not answer, they are passed over.
             let _ = tokio::time::timeout(LONGEST_ATTEMPT, engine.keys.settled()).await;
         }
         engine.closing.cancel();

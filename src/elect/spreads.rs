@@ -28,7 +28,7 @@ pub(crate) struct SpreadNews {
     /// Tasks that may have changed hands.
     pub(crate) tasks: BTreeSet<Key>,
     /// Tasks that an instance has begun to wait for.
-    pub(crate) lines: BTreeSet<Key>,
+    pub(crate) queues: BTreeSet<Key>,
     /// Sessions that changed.
     pub(crate) sessions: BTreeSet<SessionId>,
     /// Sessions as other parts of this instance saw them.
@@ -225,9 +225,9 @@ impl Spreads {
         });
     }
 
-    pub(crate) fn line(&self, spread: &SpreadName, key: &Key) {
+    pub(crate) fn queue(&self, spread: &SpreadName, key: &Key) {
         self.add(spread, |news| {
-            news.lines.insert(key.clone());
+            news.queues.insert(key.clone());
         });
     }
 

@@ -392,7 +392,7 @@ mod tests {
         let said = "Kind: Command failed: Error code 13 (Unauthorized): not authorized on app to execute command \
                     { update: \"waiters\", updates: [ { value: \"s3cret\" } ] }, labels: {}, source: None, server \
                     response: Some(RawDocumentBuf { data: \"92\" })";
-        let text = chain(&StoreError::new("mongodb", "join a line", Applied::No, false, said));
+        let text = chain(&StoreError::new("mongodb", "join a queue", Applied::No, false, said));
         assert!(!text.contains("s3cret") && !text.contains("RawDocument"), "{text}");
         assert!(
             text.ends_with("(Unauthorized): not authorized on app to execute command { update: \"waiters\""),

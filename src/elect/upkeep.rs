@@ -100,10 +100,10 @@ fn hear(engine: &Arc<Engine>, news: News) {
             engine.keys.revoked(engine, &lock);
             hear(engine, News::Lock(lock));
         }
-        News::Line(lock) => {
+        News::Queue(lock) => {
             engine.keys.queue_hint(engine, &lock);
             if let Some(spread) = spread_of(engine, &lock) {
-                engine.spreads.line(&spread, &lock.key);
+                engine.spreads.queue(&spread, &lock.key);
             }
         }
         News::Member(session) => {

@@ -65,16 +65,16 @@ works! {
     Records "records": "reading records that are in use",
         "what waits for them here goes on waiting until they can be read",
         needs "find" on "locks";
-    /// Joining the line of a lock.
-    Joining "joining": "joining the line",
+    /// Joining the queue of a lock.
+    Joining "joining": "joining the queue",
         "released locks are not handed over to waiters here, who take them at the next poll",
         needs "find, insert, update" on "waiters";
-    /// Leaving a line.
-    Leaving "leaving": "leaving the line",
-        "entries of those who stopped waiting stay in line until the purge",
+    /// Leaving a queue.
+    Leaving "leaving": "leaving the queue",
+        "entries of those who stopped waiting stay in the queue until the purge",
         needs "find, remove" on "waiters";
-    /// Reading the line of a lock.
-    Lines "lines": "reading the line",
+    /// Reading the queue of a lock.
+    Queues "queues": "reading the queue",
         "locks released here are not handed over, waiters take them at the next poll",
         needs "find" on "waiters";
     /// Watching the sessions of others.

@@ -1,12 +1,12 @@
 //! The machine of one key in one instance: which of its tickets holds the key, which wait, and the one
 //! operation that is under way.
 //!
-//! A ticket goes `Try`, then (if it waits at all) joins the line, `Again`, `Waiting`, until it is granted or
+//! A ticket goes `Try`, then (if it waits at all) joins the queue, `Again`, `Waiting`, until it is granted or
 //! left. Tickets wait in the order of their numbers, and only the first sends takes: so a take that
 //! arrives late never carries a larger number than one that was granted since (R7). The others are
 //! reached by a hand-over.
 //!
-//! The line decides nothing: a ticket that cannot join it, or leave it, or read it, tries all the same.
+//! The queue decides nothing: a ticket that cannot join it, or leave it, or read it, tries all the same.
 //!
 //! Nothing here reads a clock or a store: [`KeyMachine::next`] says what to do, the caller does it and
 //! brings the answer.
@@ -14,7 +14,7 @@
 mod answers;
 mod choose;
 mod held;
-mod line;
+mod queue;
 mod rest;
 mod state;
 mod types;
@@ -35,15 +35,15 @@ use state::{
 };
 use types::Patience;
 
-pub(crate) use choose::LINE_READ;
-pub(crate) use line::{FIRST_IN_LINE, WATCHED_AHEAD, WHOLE_LINE};
+pub(crate) use choose::QUEUE_READ;
+pub(crate) use queue::{FIRST_IN_QUEUE, WATCHED_AHEAD, WHOLE_QUEUE};
 pub(crate) use types::{Context, Expect, Handback, NextOp, Op, OpReply, Output, TicketOutcome, WaitMode};
 
 /// Delay before the read that follows a hint which says too little.
 const VERIFY_AFTER: Duration = Duration::from_millis(50);
 /// The least time between two takes of a key that is said to be closed.
 const SOON: Duration = Duration::from_millis(50);
-/// Work on the line that fails rests so long at first.
+/// Work on the queue that fails rests so long at first.
 const FIRST_REST: Duration = Duration::from_millis(100);
 
 /// Machine of one key in one instance.
@@ -54,23 +54,23 @@ pub(crate) struct KeyMachine {
     hints: bool,
     held: Option<HeldLock>,
     returns: VecDeque<Return>,
-    line: VecDeque<Contender>,
+    contenders: VecDeque<Contender>,
     /// The operation that was begun and not answered yet: no other is begun meanwhile.
     in_flight: Option<InFlight>,
     /// A take was given up before it was answered.
     undecided: bool,
     recheck: ForcedReads,
-    /// True if other instances may be in the store's line.
-    queue: bool,
-    /// First waiters of that line, as read while the lock was held.
-    next_in_line: Option<(Moment, Vec<Waiter>)>,
+    /// True if other instances may be in the store's queue.
+    has_queue: bool,
+    /// First waiters of that queue, as read while the lock was held.
+    next_in_queue: Option<(Moment, Vec<Waiter>)>,
     last_release: Option<LastRelease>,
     last_seen: LastSeen,
     look_at: Moment,
     pause: Moment,
     backoff: Backoff,
     last: LastOps,
-    /// Work on the line rests by itself: nothing else waits for it.
+    /// Work on the queue rests by itself: nothing else waits for it.
     registration: Throttle,
     leaving: Leaving,
     reading: Throttle,
@@ -88,12 +88,12 @@ impl KeyMachine {
             hints,
             held: None,
             returns: VecDeque::new(),
-            line: VecDeque::new(),
+            contenders: VecDeque::new(),
             in_flight: None,
             undecided: false,
             recheck: ForcedReads::default(),
-            queue: false,
-            next_in_line: None,
+            has_queue: false,
+            next_in_queue: None,
             last_release: None,
             last_seen: LastSeen::default(),
             look_at: now,
@@ -113,7 +113,7 @@ impl KeyMachine {
     pub(crate) fn is_done(&self) -> bool {
         self.held.is_none()
             && self.returns.is_empty()
-            && self.line.is_empty()
+            && self.contenders.is_empty()
             && self.leaving.tickets.is_empty()
             && self.in_flight.is_none()
             && !self.undecided
@@ -132,12 +132,12 @@ impl KeyMachine {
 
     /// Returns how many of this instance wait for the key.
     pub(crate) fn waiting(&self) -> usize {
-        self.line.iter().filter(|contender| contender.patience == Patience::Waits).count()
+        self.contenders.iter().filter(|contender| contender.patience == Patience::Waits).count()
     }
 
-    /// Returns how many of them have a place in line, or may have one.
-    pub(crate) fn in_line(&self) -> usize {
-        self.line.iter().filter(|contender| contender.place != QueuePlace::Nowhere).count()
+    /// Returns how many of them have a place in the queue, or may have one.
+    pub(crate) fn in_queue(&self) -> usize {
+        self.contenders.iter().filter(|contender| contender.place != QueuePlace::Nowhere).count()
     }
 
     /// Returns whether there is something to do, or nothing at all left to remember.
@@ -156,7 +156,9 @@ impl KeyMachine {
         self.changed = context.now;
         let ticket = by.ticket;
         debug_assert!(
-            self.line.back().is_none_or(|last| last.by.session != by.session || last.by.ticket < ticket)
+            self.contenders
+                .back()
+                .is_none_or(|last| last.by.session != by.session || last.by.ticket < ticket)
         );
         if patience == Patience::Once {
             if self.held.is_some() {
@@ -164,7 +166,7 @@ impl KeyMachine {
                 return;
             }
             // Others of this instance wait: they are before it, and it does not wait.
-            if self.line.iter().any(|contender| contender.patience == Patience::Waits) {
+            if self.contenders.iter().any(|contender| contender.patience == Patience::Waits) {
                 let known = |record: &LockRecord| (context.known)(record.holding.as_ref()?.by.session);
                 let verdict = match &self.last_seen.other {
                     Some(record) => {
@@ -176,13 +178,13 @@ impl KeyMachine {
                 return;
             }
         }
-        // Behind others of this instance it only waits in line; so it does if somebody has just been
+        // Behind others of this instance it only waits in the queue; so it does if somebody has just been
         // given the lock.
         let first =
-            self.held.is_none() && self.line.is_empty() && !(self.last_seen.handed_over && self.hints);
+            self.held.is_none() && self.contenders.is_empty() && !(self.last_seen.handed_over && self.hints);
         let open = first && expect != Expect::Held;
         let step = if open || patience == Patience::Once { NextStep::Try } else { NextStep::Again };
-        self.line.push_back(Contender {
+        self.contenders.push_back(Contender {
             by: Box::new(by),
             patience,
             step,
@@ -192,7 +194,7 @@ impl KeyMachine {
             unconfirmed: false,
             place: QueuePlace::Nowhere,
             expect,
-            line_read: None,
+            queue_read: None,
             ahead: None,
         });
     }
@@ -200,15 +202,15 @@ impl KeyMachine {
     /// A ticket is given up.
     pub(crate) fn leave(&mut self, now: Moment, ticket: Ticket) {
         self.changed = now;
-        if let Some(place) = self.line.iter().position(|contender| contender.by.ticket == ticket) {
-            let Some(contender) = self.line.remove(place) else { return };
+        if let Some(place) = self.contenders.iter().position(|contender| contender.by.ticket == ticket) {
+            let Some(contender) = self.contenders.remove(place) else { return };
             // Only the first sends takes: one of them may be under way.
             let is_take_under_way = place == 0 && self.in_flight.is_some();
             let may_have_been_granted = contender.unconfirmed || is_take_under_way;
             self.undecided |= may_have_been_granted;
             self.make_answer_stale();
             if contender.place != QueuePlace::Nowhere {
-                self.leave_line(contender.by.session, ticket);
+                self.leave_queue(contender.by.session, ticket);
                 self.leaving.given_up = true;
             }
         }
@@ -217,13 +219,13 @@ impl KeyMachine {
     /// A session of this instance is over: its tickets are void, its locks are freed by its death.
     pub(crate) fn session_over(&mut self, now: Moment, session: SessionId) {
         self.changed = now;
-        let (void, line): (VecDeque<_>, _) =
-            mem::take(&mut self.line).into_iter().partition(|s| s.by.session == session);
-        self.line = line;
+        let (void, contenders): (VecDeque<_>, _) =
+            mem::take(&mut self.contenders).into_iter().partition(|s| s.by.session == session);
+        self.contenders = contenders;
         for contender in void {
             // Others are not to look past it for as long as the dead are remembered.
             if contender.place != QueuePlace::Nowhere {
-                self.leave_line(session, contender.by.ticket);
+                self.leave_queue(session, contender.by.ticket);
             }
             self.out.push(Output::Verdict(contender.by.ticket, TicketOutcome::SessionOver));
         }
@@ -236,7 +238,7 @@ impl KeyMachine {
 
     /// A hint: the lock may be another's, or free, or granted to a ticket of ours.
     pub(crate) fn hint(&mut self, context: Context<'_>) {
-        if !self.line.is_empty() && self.held.is_none() {
+        if !self.contenders.is_empty() && self.held.is_none() {
             self.look_at = context.now;
             self.recheck.entry = true;
             self.make_answer_stale();
@@ -248,7 +250,7 @@ impl KeyMachine {
         self.hint(context);
         match &mut self.in_flight {
             Some(in_flight) => in_flight.unexpected_grant = true,
-            None => self.undecided |= self.line.is_empty() && self.held.is_none(),
+            None => self.undecided |= self.contenders.is_empty() && self.held.is_none(),
         }
     }
 
@@ -265,7 +267,7 @@ impl KeyMachine {
     pub(crate) fn resync(&mut self, now: Moment) {
         self.make_answer_stale();
         self.recheck.entry = true;
-        if let Some(head) = self.line.front_mut() {
+        if let Some(head) = self.contenders.front_mut() {
             head.registered = None;
             self.look_at = now;
         }
@@ -286,13 +288,15 @@ impl KeyMachine {
     /// A session that was watched is dead.
     pub(crate) fn died(&mut self, now: Moment, session: SessionId) {
         if self.is_held_by(session) {
-            self.recheck.line = true;
+            self.recheck.queue = true;
             self.look_at = now;
         }
     }
 
     fn is_pending(&self, session: SessionId, ticket: Ticket) -> bool {
-        self.line.iter().any(|contender| contender.by.session == session && contender.by.ticket == ticket)
+        self.contenders
+            .iter()
+            .any(|contender| contender.by.session == session && contender.by.ticket == ticket)
     }
 }
 

@@ -288,7 +288,7 @@ impl LargeFleet {
 
     fn perform(&mut self, orders: &[(SessionId, Vec<SpreadAction>)], settled: &mut Settled) {
         let all = || orders.iter().flat_map(|(id, orders)| orders.iter().map(|order| (*id, order)));
-        // Those who wait are in line before anything is given.
+        // Those who wait are in the queue before anything is given.
         for (id, order) in all() {
             let mine = self.members.entry(id).or_default();
             match order {

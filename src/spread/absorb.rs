@@ -196,9 +196,9 @@ impl SpreadActor {
                 pass.changed |= pass.state.view.saw(session, &seen, pass.now, pass.store_now);
             }
         }
-        for key in news.lines {
+        for key in news.queues {
             if let Some(TaskWork::Has(worker)) = pass.state.mine.get(&key) {
-                worker.line.notify_waiters();
+                worker.queue.notify_waiters();
             }
         }
         let Absorption { now, mut changed, .. } = pass;

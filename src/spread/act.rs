@@ -288,7 +288,7 @@ impl SpreadActor {
     /// Leaves the spread: retracts the share, cancels every job, and waits for them.
     pub(super) async fn leave(mut self) {
         let engine: Arc<Engine> = self.engine().clone();
-        // Places in line are left, and a lock that is granted all the same goes back.
+        // Places in the queue are left, and a lock that is granted all the same goes back.
         self.takes.clear();
         engine.spreads.retract(&self.shared.spread);
         if !engine.is_closed() {

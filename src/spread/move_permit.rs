@@ -127,7 +127,7 @@ impl MovePermit {
 /// Next step for a task that was to go while its job was busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PermitTurn {
-    /// The run has ended: the task goes to that session if it is still in line.
+    /// The run has ended: the task goes to that session if it is still in the queue.
     Ended(SessionId),
     /// The run goes on: the record is to say so.
     Kept,
@@ -154,7 +154,7 @@ impl Default for Postponed {
 }
 
 impl Postponed {
-    /// Begins to wait: a successor is in line, and the job is busy.
+    /// Begins to wait: a successor is in the queue, and the job is busy.
     pub(super) fn wait(&mut self, successor: SessionId, now: Moment) {
         self.waits = Some((successor, now + self.patience));
     }

@@ -121,7 +121,7 @@ pub(super) struct ActorState {
 pub(super) enum TaskWork {
     /// A take is under way since then.
     Asks { since: Moment },
-    /// A ticket waits in line. The token withdraws it.
+    /// A ticket waits in the queue. The token withdraws it.
     Waits(CancellationToken),
     /// The task is held, and a worker runs its job.
     Has(WorkerHandle),
@@ -149,7 +149,7 @@ impl ActorState {
         }
     }
 
-    /// Learns from a session. Those tasks that a dead one had may be granted to a ticket that is in line already.
+    /// Learns from a session. Those tasks that a dead one had may be granted to a ticket that is in the queue already.
     pub(super) fn learn_of(&mut self, session: SessionId, sighting: &SessionSeen) {
         if let SessionSeen::Alive(record) | SessionSeen::Dead(record) = sighting {
             self.view.deaths.learn(record);

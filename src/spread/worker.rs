@@ -29,7 +29,7 @@ use crate::{
     elect::{Engine, Hold, JobEnd, Lease, Note, RunPermit, Work, job},
     logic::{
         failing::Longest,
-        key::{Handback, LINE_READ},
+        key::{Handback, QUEUE_READ},
     },
     model::{Key, LockId, Loss, SessionId, StoreTime, Why},
     store::{Candidate, Ended, FOR_GOOD, FailureRow, LockSeen, revoked},
@@ -37,7 +37,7 @@ use crate::{
     words,
 };
 
-/// Time for which a successor may be missing from the line. Then the task stays, as the successor may have died; or
+/// Time for which a successor may be missing from the queue. Then the task stays, as the successor may have died; or
 /// it is just released, if it must go.
 const SUCCESSOR_PATIENCE: Duration = Duration::from_secs(1);
 /// Note in the record of a task that is done.
@@ -77,7 +77,7 @@ pub(super) struct JobRules {
 /// Command to a worker.
 #[derive(Debug)]
 pub(super) enum WorkerCommand {
-    /// Give the task away, to that session once it is in line; if it `must` go, in any case.
+    /// Give the task away, to that session once it is in the queue; if it `must` go, in any case.
     Give { to: Option<SessionId>, must: bool },
 }
 
@@ -150,7 +150,7 @@ pub(super) struct WorkerHandle {
     commands: mpsc::UnboundedSender<WorkerCommand>,
     leaving: Arc<AtomicBool>,
     /// Notifies when somebody begins to wait for the task.
-    pub(super) line: Arc<Notify>,
+    pub(super) queue: Arc<Notify>,
     pub(super) phase: Arc<Mutex<Phase>>,
 }
 
@@ -182,7 +182,7 @@ pub(super) struct Worker {
     /// Set if its last holder died: the longest row of deaths of a task that this one left behind.
     left_behind: Option<Longest>,
     commands: mpsc::UnboundedReceiver<WorkerCommand>,
-    line: Arc<Notify>,
+    queue: Arc<Notify>,
     phase: Arc<Mutex<Phase>>,
     shared: Arc<Shared>,
     seeking: Fuse<BoxFuture<'static, Option<Box<Candidate>>>>,
@@ -243,13 +243,13 @@ impl Worker {
     ) -> (Self, WorkerHandle) {
         let leaving = Arc::new(AtomicBool::new(false));
         let (command, commands) = mpsc::unbounded_channel();
-        let (line, phase) = (Arc::new(Notify::new()), Arc::new(Mutex::new(Phase::Running)));
+        let (queue, phase) = (Arc::new(Notify::new()), Arc::new(Mutex::new(Phase::Running)));
         let (lease, taken) = (hold.lease(), engine.clock.now());
         let handle = WorkerHandle {
             lease: lease.clone(),
             commands: command,
             leaving: leaving.clone(),
-            line: line.clone(),
+            queue: queue.clone(),
             phase: phase.clone(),
         };
         let worker = Self {
@@ -261,7 +261,7 @@ impl Worker {
             taken,
             left_behind,
             commands,
-            line,
+            queue,
             phase,
             shared,
             seeking: Fuse::terminated(),
@@ -521,7 +521,7 @@ impl Worker {
     fn on_turn(&mut self, turn: PermitTurn) {
         match turn {
             PermitTurn::Ended(successor) => {
-                // It may have left the line meanwhile, and the next run is due.
+                // It may have left the queue meanwhile, and the next run is due.
                 let find = find(self.engine.clone(), self.lease.lock().clone(), successor);
                 self.seeking = find.boxed().fuse();
             }
@@ -557,12 +557,12 @@ impl Worker {
         self.lease.give_up(&Loss::Moved);
     }
 
-    /// Waits for the ticket of that session in the line of this task.
+    /// Waits for the ticket of that session in the queue of this task.
     fn seek(&self, to: SessionId) -> impl Future<Output = Option<Box<Candidate>>> + use<> {
-        let (engine, lock, line) = (self.engine.clone(), self.lease.lock().clone(), self.line.clone());
+        let (engine, lock, queue) = (self.engine.clone(), self.lease.lock().clone(), self.queue.clone());
         let look = async move {
             loop {
-                let mut more = pin!(line.notified());
+                let mut more = pin!(queue.notified());
                 more.as_mut().enable();
                 if let Some(ticket) = find(engine.clone(), lock.clone(), to).await {
                     return ticket;
@@ -574,11 +574,11 @@ impl Worker {
     }
 }
 
-/// Finds the ticket of that session in the line of a task.
+/// Finds the ticket of that session in the queue of a task.
 async fn find(engine: Arc<Engine>, lock: LockId, to: SessionId) -> Option<Box<Candidate>> {
     let limit = engine.limit();
-    let line = engine.call(Work::Lines, limit, engine.store().waiters(lock, LINE_READ, limit)).await;
-    let tickets = line.ok()?.waiters.into_iter().filter(|one| one.by.session == to);
-    // The latest: the session may have left the line with an earlier one.
+    let queue = engine.call(Work::Queues, limit, engine.store().waiters(lock, QUEUE_READ, limit)).await;
+    let tickets = queue.ok()?.waiters.into_iter().filter(|one| one.by.session == to);
+    // The latest: the session may have left the queue with an earlier one.
     tickets.max_by_key(|one| one.by.ticket).map(|ticket| Box::new(ticket.by))
 }

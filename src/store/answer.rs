@@ -352,18 +352,18 @@ impl<T> Page<T> {
     }
 }
 
-/// The line for a lock, as far as it was read.
+/// The queue for a lock, as far as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Line {
+pub struct Queue {
     /// The waiters that can be read, longest wait first.
     pub waiters: Vec<Waiter>,
     /// Fewer are there than were asked for, readable or not: nobody is behind these.
     pub whole: bool,
 }
 
-impl Line {
-    /// A line, as far as it was read.
+impl Queue {
+    /// A queue, as far as it was read.
     #[must_use]
     pub const fn new(waiters: Vec<Waiter>, whole: bool) -> Self {
         Self { waiters, whole }
@@ -409,7 +409,7 @@ pub struct Purged {
     pub freed: u64,
     /// Sessions.
     pub sessions: u64,
-    /// Places in line.
+    /// Places in the queue.
     pub waiters: u64,
     /// The place to go on from; `None` at the end.
     pub next: Option<Cursor>,

@@ -15,7 +15,7 @@ use crate::{
 pub enum Topic {
     /// A session: of locks that it waits for, and of what operators ask of it.
     Session(SessionId),
-    /// The members of a spread: of its tasks, their lines, and its members. Schedules are tasks of a spread of their
+    /// The members of a spread: of its tasks, their queues, and its members. Schedules are tasks of a spread of their
     /// own.
     Spread(Namespace, SpreadName),
 }
@@ -34,7 +34,7 @@ pub enum News {
     /// A lock was taken from its holder by an operator, or its record was deleted.
     Revoked(LockId),
     /// A session began to wait for a lock.
-    Line(LockId),
+    Queue(LockId),
     /// A session opened, changed what it takes part in, or died.
     Member(SessionId),
     /// An operator asks something of a session, or has declared it dead: its next beat tells.
@@ -80,8 +80,8 @@ impl Bell {
     }
 
     /// A session waits for a lock.
-    pub(crate) fn line(lock: &LockId) -> Option<Self> {
-        Self::of_lock(lock, News::Line)
+    pub(crate) fn queue(lock: &LockId) -> Option<Self> {
+        Self::of_lock(lock, News::Queue)
     }
 
     /// A lock was taken away from its holder.
@@ -133,13 +133,13 @@ impl Bell {
         bells
     }
 
-    /// The holder of a lock was proven dead: the members of its spread are told, or the first in its line, who look at
+    /// The holder of a lock was proven dead: the members of its spread are told, or the first in its queue, who look at
     /// that session.
-    pub(crate) fn bereft(lock: &LockId, dead: SessionId, line: &[SessionId]) -> Vec<Self> {
+    pub(crate) fn bereft(lock: &LockId, dead: SessionId, queue: &[SessionId]) -> Vec<Self> {
         let news = News::Member(dead);
         match Self::changed(lock) {
             Some(bell) => vec![Self { news, ..bell }],
-            None => line
+            None => queue
                 .iter()
                 .map(|first| Self { to: Some(Topic::Session(*first)), news: news.clone() })
                 .collect(),

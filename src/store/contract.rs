@@ -6,7 +6,7 @@ use futures::{future::BoxFuture, stream::BoxStream};
 
 use super::{
     BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held, Hint,
-    Instruction, Line, LockSeen, Open, Page, Presence, Purged, Release, ReleaseAnswer, Revocation,
+    Instruction, LockSeen, Open, Page, Presence, Purged, Queue, Release, ReleaseAnswer, Revocation,
     RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Take, TakeAnswer, Topics, Wait,
 };
 use crate::{
@@ -42,7 +42,7 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// number). The same write may be sent any number of times, arrive late, or twice: as long as its effect
 /// stands, it recognises itself and does nothing more. What has ended in between is not remembered for
 /// ever: a take that arrives after the release of its own grant is granted again, to a ticket that is pending
-/// no more ([R7]); a waiter that has left the line may be in it again; a session whose dead record was
+/// no more ([R7]); a waiter that has left the queue may be in it again; a session whose dead record was
 /// purged may open again. Each of these is found by the audit, skipped, or declared dead in its turn.
 /// Definitions of a schedule, and instructions to it, bear no identity but an order's instant: one that
 /// arrives late counts from then, and an order that has run is found in the ledger.
@@ -151,20 +151,20 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// a release to nobody.
     fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>>;
 
-    /// Joins the line, and marks the lock as [wanted](crate::store::LockRecord::wanted) if somebody holds it and it
-    /// is no task of a spread. An entry that is there already keeps its place. The line decides nothing:
+    /// Joins the queue, and marks the lock as [wanted](crate::store::LockRecord::wanted) if somebody holds it and it
+    /// is no task of a spread. An entry that is there already keeps its place. The queue decides nothing:
     /// whoever waits tries once more after this, and looks again from time to time.
     fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()>;
 
-    /// Leaves the line. Skips those who are not there.
+    /// Leaves the queue. Skips those who are not there.
     fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, ()>;
 
-    /// Returns the first in line for a lock, longest wait first; those who came at the same instant by session
+    /// Returns the first in the queue for a lock, longest wait first; those who came at the same instant by session
     /// and ticket. Looks at so many places at most, and leaves out those that cannot be read. A grant leaves
-    /// the waiter's place in line: whoever got what it waited for leaves it.
-    fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Line>;
+    /// the waiter's place in the queue: whoever got what it waited for leaves it.
+    fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Queue>;
 
-    /// Returns which of these places in line exist, in the order they were asked for: a failure of the store
+    /// Returns which of these places in the queue exist, in the order they were asked for: a failure of the store
     /// may have undone one.
     fn places(&self, places: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, Vec<bool>>;
 
@@ -298,7 +298,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///   the store's clock ([R5](crate::store#rules-of-safety)), with its fences.
     /// - A lock whose holder has been dead for `retention.locks` becomes free, or closed if the holder asked
     ///   for a [`lock_delay`](crate::store::Candidate::lock_delay). It keeps its term, and goes in its own time.
-    /// - A place in line goes whose session is dead.
+    /// - A place in the queue goes whose session is dead.
     /// - A session goes that has been dead for `retention.sessions`, unless a lock names it.
     fn purge(
         &self,
@@ -314,7 +314,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// listens to no topic costs the store nothing.
     ///
     /// Told are: the session that a lock is handed to, and those whom a release [names](super::ReleaseTo::FreeFor); the session
-    /// of which an operator asks something; and those who take part in a spread, of its tasks, lines and members.
+    /// of which an operator asks something; and those who take part in a spread, of its tasks, queues and members.
     /// Beats are told to nobody.
     fn hints(&self, topics: Topics) -> BoxStream<'static, Hint>;
 

@@ -62,7 +62,7 @@ pub struct Kept {
     pub sessions: usize,
     /// Locks, held or free.
     pub locks: usize,
-    /// Places in line.
+    /// Places in the queue.
     pub places: usize,
     /// Entries of ledgers.
     pub runs: usize,

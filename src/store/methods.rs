@@ -94,7 +94,7 @@ macro_rules! store_methods {
         }
     };
     (@waiters [$($each:tt)+] $($with:tt)*) => {
-        $($each)+! { $($with)* waiters(lock: $crate::model::LockId, at_most: usize) -> $crate::store::Line }
+        $($each)+! { $($with)* waiters(lock: $crate::model::LockId, at_most: usize) -> $crate::store::Queue }
     };
     (@places [$($each:tt)+] $($with:tt)*) => {
         $($each)+! {

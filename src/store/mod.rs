@@ -48,7 +48,7 @@ mod steps;
 
 pub(crate) use answer::refused;
 pub use answer::{
-    Capabilities, ClaimAnswer, Cursor, Held, Hint, Line, LockSeen, Page, Purged, Reach, Refusal,
+    Capabilities, ClaimAnswer, Cursor, Held, Hint, LockSeen, Page, Purged, Queue, Reach, Refusal,
     ReleaseAnswer, RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, TakeAnswer,
 };
 pub(crate) use bell::Bell;

@@ -137,11 +137,11 @@ pub enum ReleaseTo {
     FreeFor(Vec<SessionId>),
     /// No session may take it for a while (lock-at-least-for).
     ClosedFor(Duration),
-    /// The first in line holds it, by the same write.
+    /// The first in the queue holds it, by the same write.
     HandTo(Box<Candidate>),
 }
 
-/// A place in line to take.
+/// A place in the queue to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// The lock that is waited for.

@@ -92,7 +92,7 @@ pub(crate) fn release(releases: &[Release]) -> Ringing<Vec<ReleaseAnswer>> {
 }
 
 pub(crate) fn wait(waits: &[Wait]) -> Ringing<()> {
-    rung(waits.iter().filter_map(|wait| Bell::line(&wait.lock)).collect(), |()| true)
+    rung(waits.iter().filter_map(|wait| Bell::queue(&wait.lock)).collect(), |()| true)
 }
 
 /// All plan by the values of schedules. Those of other locks are their programs' own.

@@ -3,9 +3,9 @@
 
 #![allow(clippy::needless_pass_by_value, reason = "the arguments are those of the contract")]
 
-mod line;
 mod locks;
 mod purge;
+mod queue;
 mod revoke;
 mod rows;
 mod runs;

@@ -19,7 +19,7 @@ use crate::{
     model::{Kind, LockId, Namespace, Retention, RunRecord, ScheduleId, SessionId},
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
-        Hint, Instruction, Line, LockRecord, LockSeen, Open, Page, Presence, Purged, Release, ReleaseAnswer,
+        Hint, Instruction, LockRecord, LockSeen, Open, Page, Presence, Purged, Queue, Release, ReleaseAnswer,
         Revocation, RevokeAnswer, RunPage, ScheduleRecord, ScheduleSeen, SessionRecord, SessionSeen,
         SetAnswer, SetValue, Store, Take, TakeAnswer, Ticket, Topics, Wait,
     },
@@ -305,7 +305,7 @@ operations! {
     Release release(releases: Vec<Release>) -> Vec<ReleaseAnswer>, releases.len();
     Wait wait(waits: Vec<Wait>) -> (), waits.len();
     StopWaiting stop_waiting(waits: Vec<(LockId, SessionId, Ticket)>) -> (), waits.len();
-    Waiters waiters(lock: LockId, at_most: usize) -> Line, 1;
+    Waiters waiters(lock: LockId, at_most: usize) -> Queue, 1;
     Places places(places: Vec<(LockId, SessionId, Ticket)>) -> Vec<bool>, places.len();
     SetValue set_value(set: SetValue) -> SetAnswer, 1;
     Locks locks(locks: Vec<LockId>) -> Vec<LockSeen>, locks.len();

@@ -82,7 +82,7 @@ async fn a_forbidden_operation_is_told_within_a_minute_of_its_failure() {
         (Operation::Locks, Work::Reads),
         (Operation::Wait, Work::Joining),
         (Operation::StopWaiting, Work::Leaving),
-        (Operation::Waiters, Work::Lines),
+        (Operation::Waiters, Work::Queues),
         (Operation::Observe, Work::Watching),
         (Operation::HeldBy, Work::Audit),
     ] {

@@ -104,7 +104,7 @@ fn an_instance_whose_last_handle_is_dropped_outside_of_its_runtime_is_closed() {
     });
 }
 
-/// The caller was in line when it gave up, and its runtime stops then.
+/// The caller was in the queue when it gave up, and its runtime stops then.
 #[test]
 fn a_caller_that_gave_up_waiting_is_handed_nothing() {
     let (store, runtime) = (MemoryStore::default(), now_and_then());

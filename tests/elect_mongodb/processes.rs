@@ -14,11 +14,11 @@ use crate::elect_mongodb::{
 
 const LANES: u32 = 4;
 
-/// Until this session stands in line and the holder has beaten once more: it watches by then. A moment before
+/// Until this session stands in the queue and the holder has beaten once more: it watches by then. A moment before
 /// that beat.
 pub(crate) async fn watches(place: &Place, store: &MongoStore, key: &str, standby: &Contender) -> Moment {
     let id = standby.all("session").remove(0).rest;
-    until("the standby stands in line", async || {
+    until("the standby stands in the queue", async || {
         let waiters = place.collection("waiters");
         let found = waiters.find_one(doc! { "_id.session": &id }).await.expect("the server is up");
         found.ok_or_else(|| standby.said())

@@ -61,7 +61,7 @@ async fn an_instance_that_may_not_join_the_queue_is_told_what_to_grant_and_when_
     let _campaign = waits.campaign("orders").start().unwrap();
     until("it is told", async || {
         let told =
-            log.with(&["WARN", "joining the line is failing", "grant find, insert, update on app.waiters"]);
+            log.with(&["WARN", "joining the queue is failing", "grant find, insert, update on app.waiters"]);
         when(!told.is_empty(), log.lines())
     })
     .await;
@@ -75,7 +75,7 @@ async fn an_instance_that_may_not_join_the_queue_is_told_what_to_grant_and_when_
     let role = doc! { "updateRole": ROLE, "privileges": privileges(true) };
     admin.run_command(role).await.unwrap();
     until("it works again", async || {
-        let told = log.with(&["INFO", "joining the line works again"]);
+        let told = log.with(&["INFO", "joining the queue works again"]);
         let joins = waits.health().troubles.iter().any(|trouble| trouble.work == Work::Joining);
         when(!told.is_empty() && !joins, log.lines())
     })

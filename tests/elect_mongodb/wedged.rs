@@ -98,7 +98,7 @@ async fn a_program_that_blocks_its_runtime_keeps_its_lease() {
     waits(&other, 1).await;
 
     let id = elect.health().session.unwrap();
-    // The other stands in line by now, or soon.
+    // The other stands in the queue by now, or soon.
     let as_ever = || async {
         let mut record = record(&store, "key").await.unwrap();
         record.wanted = true;

@@ -91,7 +91,7 @@ async fn keys_that_are_used_once_leave_nothing_behind() {
         ("heap", (|s| s.heap) as fn(&Sample) -> usize),
         ("locks", |s| s.locks),
         ("sessions", |s| s.sessions),
-        ("places in line", |s| s.places),
+        ("places in the queue", |s| s.places),
     ] {
         let (second, fourth) = (mean(2, what), mean(4, what));
         println!("{keys} keys, {name}: {} on day 1, {second} on day 2, {fourth} on day 4", mean(1, what));

@@ -52,7 +52,7 @@ struct Instance {
 }
 
 impl Instance {
-    /// Waits for a key that somebody else has. Answers when it is in the line.
+    /// Waits for a key that somebody else has. Answers when it is in the queue.
     async fn waits(&self, key: &'static str) -> JoinHandle<Guard> {
         let elect = self.elect.clone();
         let call = tokio::spawn(async move { elect.acquire(key).await.unwrap() });
@@ -187,10 +187,10 @@ async fn store_methods(place: &Place, table: &mut Table) {
 
     let measured = place.measure(&meter).await;
     store.wait(vec![Wait { lock: held.clone(), by: loser.clone() }], LIMIT).await.unwrap();
-    table.check("store, join a line", &measured.cost().await);
+    table.check("store, join a queue", &measured.cost().await);
     let measured = place.measure(&meter).await;
     store.stop_waiting(vec![(held.clone(), loser.session, loser.ticket)], LIMIT).await.unwrap();
-    table.check("store, leave a line", &measured.cost().await);
+    table.check("store, leave a queue", &measured.cost().await);
 
     let measured = place.measure(&meter).await;
     let takes = (0..100).map(|key| tenure::store::Take {

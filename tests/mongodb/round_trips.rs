@@ -343,7 +343,7 @@ async fn commands_carry_their_own_concerns_and_limit_whatever_the_connection_str
                         assert_eq!(concern.get("j"), Some(&true.into()), "{command}");
                         assert!(concern.get_i64("wtimeout").unwrap() > 0, "{command}");
                     } else {
-                        // A place in line that is given up.
+                        // A place in the queue that is given up.
                         assert!(decides_nothing(command, &["waiters"]), "{command}");
                     }
                 }

@@ -236,8 +236,8 @@ impl Runner {
     /// A place somebody stands in, or mostly does not.
     fn place(&self, wanted: &Wanted) -> (LockId, SessionId, Ticket) {
         let (lock, by) = self.wanted(wanted);
-        let mut line = self.model.line.iter().filter(|place| place.lock == lock);
-        match line.nth(usize::from(wanted.says % 4)) {
+        let mut queue = self.model.queue.iter().filter(|place| place.lock == lock);
+        match queue.nth(usize::from(wanted.says % 4)) {
             Some(place) => (lock, place.by.session, place.by.ticket),
             None => (lock, by.session, by.ticket),
         }

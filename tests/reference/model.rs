@@ -41,7 +41,7 @@ pub(crate) struct Model {
     pub(crate) lives: HashMap<SessionId, Life>,
     pub(crate) locks: HashMap<LockId, Lock>,
     /// In the order they came.
-    pub(crate) line: Vec<Place>,
+    pub(crate) queue: Vec<Place>,
     pub(crate) ticks: BTreeMap<RunId, Attempt>,
     pub(crate) said: HashMap<ScheduleId, Said>,
     pub(crate) marks: HashMap<ScheduleId, StoreTime>,

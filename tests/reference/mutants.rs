@@ -434,8 +434,8 @@ impl Store for Mutant {
                 Mutation::NobodyLeaves => waits.clear(),
                 Mutation::LeavingTakesOthersAlong => {
                     for (lock, session, _) in waits.clone() {
-                        let line = self.store.waiters(lock.clone(), usize::MAX, limit).await?;
-                        let same = line.waiters.into_iter().filter(|waiter| waiter.by.session == session);
+                        let queue = self.store.waiters(lock.clone(), usize::MAX, limit).await?;
+                        let same = queue.waiters.into_iter().filter(|waiter| waiter.by.session == session);
                         waits.extend(same.map(|waiter| (lock.clone(), session, waiter.by.ticket)));
                     }
                 }

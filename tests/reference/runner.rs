@@ -156,8 +156,8 @@ impl Runner {
         let mut locks: Vec<_> = op.locks().into_iter().collect();
         if op.is_of_the_queue() {
             for lock in &locks {
-                let line = came(self.store.waiters(lock.clone(), usize::from(u16::MAX), LIMIT).await)?;
-                self.model.line_seen(lock, usize::MAX, &line)?;
+                let queue = came(self.store.waiters(lock.clone(), usize::from(u16::MAX), LIMIT).await)?;
+                self.model.queue_seen(lock, usize::MAX, &queue)?;
             }
         }
         locks.extend(self.keys.iter().cloned());
@@ -190,8 +190,8 @@ impl Runner {
         match step {
             Step::Waiters { key, at_most } => {
                 let lock = &self.keys[*key];
-                let line = came(store.waiters(lock.clone(), *at_most, LIMIT).await)?;
-                self.model.line_seen(lock, *at_most, &line)?;
+                let queue = came(store.waiters(lock.clone(), *at_most, LIMIT).await)?;
+                self.model.queue_seen(lock, *at_most, &queue)?;
                 let (places, stand): (Vec<_>, Vec<_>) = self.model.places(&self.keys).into_iter().unzip();
                 let seen = came(store.places(places.clone(), LIMIT).await)?;
                 ensure!(seen == stand, "of {places:?} there are {stand:?}, not {seen:?}");

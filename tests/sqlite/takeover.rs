@@ -84,7 +84,7 @@ async fn holds() {
     std::future::pending::<()>().await;
 }
 
-/// Until somebody waits in line for the key.
+/// Until somebody waits in the queue of the key.
 async fn until_in_line(store: &SqliteStore) {
     let lock = tenure::model::LockId {
         namespace: "tests".parse().unwrap(),
@@ -95,7 +95,7 @@ async fn until_in_line(store: &SqliteStore) {
         let line = store.waiters(lock.clone(), 1, LIMIT).await.unwrap().waiters;
         if line.is_empty() { Err("nobody") } else { Ok(()) }
     };
-    until("somebody waits in line", look).await;
+    until("somebody waits in the queue", look).await;
 }
 
 /// Returns the declarers of the dead, as the records name them.

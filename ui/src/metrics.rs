@@ -72,7 +72,7 @@ fn text(overview: &Overview, ttl: std::time::Duration) -> String {
     text.family("tenure_lock_waiters", "Waiters for a lock, as far as the queue was read.");
     for queue in &overview.queues {
         let key = queue.lock.record.id.key.as_str();
-        text.sample("tenure_lock_waiters", &[("key", key)], queue.line.waiters.len());
+        text.sample("tenure_lock_waiters", &[("key", key)], queue.queue.waiters.len());
     }
     text.family("tenure_records_refused", "Records that cannot be used.");
     text.sample("tenure_records_refused", &[], overview.refused.len());

@@ -111,7 +111,7 @@ async fn hand_over(
         let (second, key) = (second.clone(), key.to_owned());
         async move { second.acquire(key).await }
     });
-    // It waits in the store when the lock is marked as wanted; a moment more for its place in line.
+    // It waits in the store when the lock is marked as wanted; a moment more for its place in the queue.
     while second.health().waiting == 0 {
         tokio::task::yield_now().await;
     }

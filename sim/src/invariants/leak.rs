@@ -4,10 +4,10 @@ use super::{Invariant, Stage};
 use crate::{Entry, EventKind, Life, Registry};
 use tenure::{model::SessionId, store::Ticket};
 
-/// An instance that was closed leaves nothing behind: no task, no session alive, no lock, no place in line.
+/// An instance that was closed leaves nothing behind: no task, no session alive, no lock, no place in the queue.
 #[derive(Default)]
 pub(super) struct NoLeak {
-    /// Tickets that have left the line; a request that came late, or a change of primary, may have put them there
+    /// Tickets that have left the queue; a request that came late, or a change of primary, may have put them there
     /// again.
     left: BTreeSet<(usize, SessionId, Ticket)>,
     /// Lives that were closed in quiet: the store answered.
@@ -59,7 +59,7 @@ impl Invariant for NoLeak {
                 |place: &&(usize, SessionId, Ticket)| of_it(place.1) && !self.left.contains(*place);
             if let Some((key, session, ticket)) = census.waiters.iter().find(left_behind) {
                 let says = format!(
-                    "instance {life} stands in line for key {key} ({session}, ticket {ticket}), and was closed"
+                    "instance {life} stands in the queue for key {key} ({session}, ticket {ticket}), and was closed"
                 );
                 return Err((says, Some(*key)));
             }

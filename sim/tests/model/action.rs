@@ -74,7 +74,7 @@ impl fmt::Display for Action {
             Action::Want(id) => write!(f, "{} has a new ticket", name(id)),
             Action::GiveUp(id) => write!(f, "{} gives its ticket up", name(id)),
             Action::Take(id) => write!(f, "{} sends a take", name(id)),
-            Action::Wait(id) => write!(f, "{} asks for a place in line", name(id)),
+            Action::Wait(id) => write!(f, "{} asks for a place in the queue", name(id)),
             Action::Hint(id) => write!(f, "{} is told of a grant by a hint", name(id)),
             Action::Look(id) => write!(f, "{} reads the lock", name(id)),
             Action::Confirm(id) => write!(f, "{} asks by a take whether it still holds", name(id)),
@@ -127,8 +127,8 @@ impl fmt::Display for Message {
             Request::Release { session, term, to: Some(to) } => {
                 write!(f, "release by session {session} of term {term} to {to}")
             }
-            Request::Wait(place) => write!(f, "place in line for {place}"),
-            Request::Leave(place) => write!(f, "leave of {place} from the line"),
+            Request::Wait(place) => write!(f, "place in the queue for {place}"),
+            Request::Leave(place) => write!(f, "leave of {place} from the queue"),
         }
     }
 }

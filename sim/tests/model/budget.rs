@@ -25,7 +25,7 @@ pub(crate) struct Budget {
     /// Tickets of a session.
     pub(crate) tickets: u8,
     pub(crate) gives_up: bool,
-    pub(crate) line: bool,
+    pub(crate) queue: bool,
     pub(crate) audit: bool,
     /// An instance closes a session that is over.
     pub(crate) closes: bool,
@@ -61,7 +61,7 @@ impl Budget {
         attempts: 1,
         tickets: 1,
         gives_up: false,
-        line: false,
+        queue: false,
         audit: false,
         closes: false,
         failovers: 0,

@@ -22,15 +22,15 @@ const SMALL: &[(&str, Budget)] = &[
         "sessions opened again",
         Budget { sessions: 3, closes: true, ticks: 3, attempts: 1, timeouts: 0, ..WATCHED },
     ),
-    ("a line", Budget { steady: 2, begun: true, line: true, ..Budget::CALM }),
+    ("a queue", Budget { steady: 2, begun: true, queue: true, ..Budget::CALM }),
     (
         "requests that arrive twice",
         Budget { tickets: 2, gives_up: false, audit: false, doubles: 1, ..CONTENDED },
     ),
     ("jobs that are asked to stop", Budget { cancels: 1, expirations: 1, gives_up: false, ..CONTENDED }),
     (
-        "tickets given up in a line, and a failover",
-        Budget { failovers: 1, line: true, audit: false, begun: true, ..CONTENDED },
+        "tickets given up in a queue, and a failover",
+        Budget { failovers: 1, queue: true, audit: false, begun: true, ..CONTENDED },
     ),
 ];
 /// Gone through with `SIM=whole` only: a minute and more on two cores.

@@ -1,6 +1,6 @@
 //! A key of one instance: tickets, takes, jobs, releases, hand-overs (R4, R6, R7, R9, R10).
 //!
-//! An instance has at most one ticket that stands, beside what it holds. It may stand in line from the
+//! An instance has at most one ticket that stands, beside what it holds. It may stand in the queue from the
 //! beginning, and look at any time: the engine does so only at certain moments, which are among these.
 
 use crate::model::{
@@ -55,15 +55,15 @@ impl Protocol {
                 actions.push(Action::GiveUp(id));
             }
             let place = instance.place(ticket);
-            let registered = world.primary.line.has(place)
+            let registered = world.primary.queue.has(place)
                 || world.wire.iter().any(|message| message.request == Request::Wait(place));
-            if self.budget.line && room && !registered {
+            if self.budget.queue && room && !registered {
                 actions.push(Action::Wait(id));
             }
         }
         if instance.returning.is_some() && !busy && room {
             actions.push(Action::Release(id, None));
-            for to in world.primary.line.places().filter(|to| may_be_handed(instance, *to)) {
+            for to in world.primary.queue.places().filter(|to| may_be_handed(instance, *to)) {
                 actions.push(Action::Release(id, Some(to)));
             }
         }
@@ -97,7 +97,7 @@ impl Protocol {
             instance.wanted -= 1;
         }
         self.changed(instance);
-        self.leave_line(world, id, ticket);
+        self.leave_queue(world, id, ticket);
     }
 
     pub(crate) fn send_take(&self, world: &mut World, id: Id) {
@@ -115,9 +115,9 @@ impl Protocol {
         }
     }
 
-    fn leave_line(&self, world: &mut World, id: Id, ticket: Ticket) {
+    fn leave_queue(&self, world: &mut World, id: Id, ticket: Ticket) {
         let place = world.at(id).place(ticket);
-        if world.primary.line.has(place) {
+        if world.primary.queue.has(place) {
             self.send(world, id, Request::Leave(place), false);
         }
     }
@@ -169,14 +169,14 @@ impl Protocol {
         instance.stands = None;
         instance.held = Some(Held { ticket: grant.ticket, term: grant.term, draining: false });
         self.changed(instance);
-        self.leave_line(world, id, grant.ticket);
+        self.leave_queue(world, id, grant.ticket);
     }
 
     pub(crate) fn pass_on(&self, world: &mut World, id: Id, grant: Grant) {
         let instance = world.at_mut(id);
         instance.returning = Some(grant.term);
         self.changed(instance);
-        self.leave_line(world, id, grant.ticket);
+        self.leave_queue(world, id, grant.ticket);
     }
 
     /// A hint: as good as a majority read at some moment before.

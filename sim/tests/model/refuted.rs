@@ -53,9 +53,9 @@ const WRONG: &[(Wrong, &str, Budget)] = &[
     (
         Wrong::ReleaseMakesHolder,
         EXCLUSION,
-        Budget { begun: true, tickets: 2, line: true, failovers: 1, ..CONTENDED },
+        Budget { begun: true, tickets: 2, queue: true, failovers: 1, ..CONTENDED },
     ),
-    (Wrong::GivenUpIsKept, GIVEN_BACK, Budget { gives_up: true, line: true, audit: true, ..CONTENDED }),
+    (Wrong::GivenUpIsKept, GIVEN_BACK, Budget { gives_up: true, queue: true, audit: true, ..CONTENDED }),
     (Wrong::HastyAudit, EXCLUSION, Budget { audit: true, ..CONTENDED }),
 ];
 

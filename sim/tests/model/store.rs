@@ -44,11 +44,11 @@ impl Protocol {
                 Answer::Done
             }
             Request::Wait(place) => {
-                records.line.join(place);
+                records.queue.join(place);
                 Answer::Done
             }
             Request::Leave(place) => {
-                records.line.leave(place);
+                records.queue.leave(place);
                 Answer::Done
             }
         }

@@ -58,7 +58,7 @@ pub(crate) struct Spent {
 pub(crate) struct Records {
     pub(crate) sessions: [SessionRecord; SESSIONS],
     pub(crate) lock: Lock,
-    pub(crate) line: Line,
+    pub(crate) queue: Queue,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -87,7 +87,7 @@ pub(crate) struct Lock {
     pub(crate) handed: bool,
 }
 
-/// A ticket of a session: what a lock is granted to, and what stands in line.
+/// A ticket of a session: what a lock is granted to, and what stands in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) session: Session,
@@ -96,9 +96,9 @@ pub(crate) struct Place {
 
 /// Waiters, as a set: a releaser may hand over to any of them, so that no promise rests on the order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Line(u16);
+pub(crate) struct Queue(u16);
 
-impl Line {
+impl Queue {
     fn bit(place: Place) -> u16 {
         1 << (place.session * (TICKETS + 1) + place.ticket)
     }

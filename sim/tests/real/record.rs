@@ -91,7 +91,7 @@ impl Record {
         }
     }
 
-    /// Keys of these that somebody stands in line for. Nothing, if the store does not answer.
+    /// Keys of these that somebody stands in the queue for. Nothing, if the store does not answer.
     pub(crate) async fn waited_for(&self, keys: &[usize]) -> Option<BTreeSet<usize>> {
         let all = match self {
             Self::Mongo { client, database } => {

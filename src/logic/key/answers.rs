@@ -28,8 +28,8 @@ impl KeyMachine {
     pub(crate) fn answered(&mut self, context: Context<'_>, sent: Moment, op: Op, answer: OpReply) {
         let in_flight = self.in_flight.take().unwrap_or_default();
         self.changed = context.now;
-        self.last.is_of_the_line = op.is_of_the_line();
-        let reads_line = matches!(op, Op::ReadLine { .. });
+        self.last.is_of_the_queue = op.is_of_the_queue();
+        let reads_queue = matches!(op, Op::ReadQueue { .. });
         if matches!(op, Op::Take { .. } | Op::Confirm { .. } | Op::Release { .. }) {
             self.last.is_stuck = match &answer {
                 OpReply::Failed(error) => self.last.is_stuck || error.applied() == Applied::Unknown,
@@ -39,19 +39,19 @@ impl KeyMachine {
         if let OpReply::Failed(error) = answer {
             self.failed(context, sent, &op, error);
         } else {
-            if !op.is_of_the_line() {
+            if !op.is_of_the_queue() {
                 self.backoff.reset();
             }
             self.recheck.entry &= !in_flight.polls;
             self.succeeded(context, op, answer);
-            // Others may be before it: the line is read before it tries.
+            // Others may be before it: the queue is read before it tries.
             if in_flight.polls {
-                let tries = self.line.front().is_some_and(|head| head.step == NextStep::Again);
-                self.recheck.line |= self.last_seen.free || tries;
+                let tries = self.contenders.front().is_some_and(|head| head.step == NextStep::Again);
+                self.recheck.queue |= self.last_seen.free || tries;
             }
         }
         // What was asked for may have been answered from before it. Whoever holds back for others does so still.
-        if in_flight.stale && !reads_line {
+        if in_flight.stale && !reads_queue {
             self.look_at = context.now;
         }
         self.undecided |= in_flight.unexpected_grant && self.held.is_none();
@@ -60,8 +60,8 @@ impl KeyMachine {
     fn succeeded(&mut self, context: Context<'_>, op: Op, answer: OpReply) {
         match (op, answer) {
             (Op::Look, OpReply::Seen(seen)) => self.seen(context, seen),
-            (Op::Poll { ticket, .. }, OpReply::Polled { seen, in_line }) => {
-                self.polled(context, ticket, seen, in_line);
+            (Op::Poll { ticket, .. }, OpReply::Polled { seen, in_queue }) => {
+                self.polled(context, ticket, seen, in_queue);
             }
             (Op::Take { by, dead }, OpReply::Took(answer)) => {
                 if let (TakeAnswer::Taken(_), [dead]) = (&answer, &dead[..]) {
@@ -74,11 +74,11 @@ impl KeyMachine {
             }
             (Op::Release { term, then, .. }, OpReply::Released(answer)) => match answer {
                 // Whoever waits is read next.
-                ReleaseAnswer::Wanted => self.queue = true,
+                ReleaseAnswer::Wanted => self.has_queue = true,
                 ReleaseAnswer::Refused(refusal) => self.not_released(context, term, &then, refusal),
                 ReleaseAnswer::Released => self.on_released(context, term, &then),
             },
-            (Op::ReadLine { .. }, OpReply::Line(line)) => self.line_read(context, line),
+            (Op::ReadQueue { .. }, OpReply::Queue(queue)) => self.queue_read(context, queue),
             (Op::Register(tickets), OpReply::Done) => self.registered(context, &tickets),
             (Op::Leave(gone), OpReply::Done) => self.mark_left(&gone),
             (Op::Inquire { .. }, OpReply::Known(liveness)) => self.inquired(liveness),
@@ -90,7 +90,7 @@ impl KeyMachine {
         match op {
             Op::Register(_) => return self.registration.failed(context.now, context.roll),
             Op::Leave(gone) => return self.not_left(context, gone),
-            Op::ReadLine { .. } => {
+            Op::ReadQueue { .. } => {
                 let back = self.returns.front_mut();
                 // A primary that has stood down says so at once, and whoever asks again waits for the next one. A release
                 // would do so, too, and nobody would be told of it.
@@ -105,7 +105,7 @@ impl KeyMachine {
                 self.reading.failed(context.now, context.roll);
                 if let Some(back) = self.returns.front_mut() {
                     // Fairness can wait; the lock cannot.
-                    back.line = Some(Vec::new());
+                    back.queue = Some(Vec::new());
                 }
                 return;
             }
@@ -121,7 +121,7 @@ impl KeyMachine {
             self.out.push(Output::Returned(back.ticket));
         }
         let taken = if let Op::Take { by, .. } = op { Some(by.ticket) } else { None };
-        if let Some(head) = self.line.front_mut()
+        if let Some(head) = self.contenders.front_mut()
             && head.patience == Patience::Once
         {
             head.tries += 1;
@@ -130,12 +130,12 @@ impl KeyMachine {
                 // Also a take that was lost before others that were refused.
                 let is_take_lost = unknown && taken.is_some();
                 self.undecided |= head.unconfirmed || is_take_lost;
-                self.line.pop_front();
+                self.contenders.pop_front();
                 self.out.push(Output::Verdict(ticket, TicketOutcome::Failed(error)));
             }
         }
         if let Some(ticket) = taken.filter(|_| unknown) {
-            match self.line.iter_mut().find(|contender| contender.by.ticket == ticket) {
+            match self.contenders.iter_mut().find(|contender| contender.by.ticket == ticket) {
                 Some(contender) => contender.unconfirmed = true,
                 // It has left in the meantime.
                 None => self.undecided = true,
@@ -166,22 +166,22 @@ impl KeyMachine {
         }
     }
 
-    fn polled(&mut self, context: Context<'_>, ticket: Ticket, seen: LockSeen, in_line: Option<bool>) {
-        match in_line {
+    fn polled(&mut self, context: Context<'_>, ticket: Ticket, seen: LockSeen, in_queue: Option<bool>) {
+        match in_queue {
             Some(_) => self.reading.worked(),
             None => self.reading.failed(context.now, context.roll),
         }
         self.seen(context, seen);
-        let Some(head) = self.line.front_mut() else { return };
-        if in_line == Some(true) {
+        let Some(head) = self.contenders.front_mut() else { return };
+        if in_queue == Some(true) {
             head.registered = Some(context.now);
         }
-        if head.by.ticket == ticket && in_line == Some(false) {
+        if head.by.ticket == ticket && in_queue == Some(false) {
             // A failure of the store undid it: it is behind others from now on.
             // The heir of a lock takes it all the same.
             head.step = if head.step == NextStep::Try { NextStep::Try } else { NextStep::Again };
             head.place = QueuePlace::Nowhere;
-            head.line_read = None;
+            head.queue_read = None;
             head.ahead = None;
         }
     }
@@ -196,7 +196,7 @@ impl KeyMachine {
             {
                 let since =
                     record.holding.as_ref().map_or(StoreTime::from_millis(0), |held| held.acquired_at);
-                self.queue |= record.wanted;
+                self.has_queue |= record.wanted;
                 self.ours(context, by.session, by.ticket, record.term, since);
             }
             // R10: it came after the end. The session's death frees the lock.
@@ -229,7 +229,7 @@ impl KeyMachine {
         let (session, ticket, since) = (held.by.session, held.by.ticket, held.acquired_at);
         if Some(session) == context.current {
             let term = record.term;
-            self.queue |= record.wanted;
+            self.has_queue |= record.wanted;
             self.ours(context, session, ticket, term, since);
             return;
         }
@@ -238,9 +238,9 @@ impl KeyMachine {
         let is_wanted = record.wanted || record.id.kind.spread().is_some();
         self.last_seen.other = Some(Box::new(record));
         let poll = self.poll;
-        let Some(head) = self.line.front_mut() else { return };
+        let Some(head) = self.contenders.front_mut() else { return };
         head.contested = true;
-        // Whoever had it before may have found nobody in line. A read may not show the mark yet.
+        // Whoever had it before may have found nobody in the queue. A read may not show the mark yet.
         let is_marked = is_wanted || head.registered.is_none_or(|at| now.since(at) < poll / 2);
         if !is_marked && head.place == QueuePlace::Joined {
             head.place = QueuePlace::Asked;
@@ -274,7 +274,7 @@ impl KeyMachine {
             let wait = if left.is_zero() { self.poll } else { left + Duration::from_millis(2) };
             self.schedule_next_look(now, wait.clamp(SOON, self.poll.max(SOON)));
             self.last_seen.free = self.look_at.since(now) >= left;
-            self.recheck.line = true;
+            self.recheck.queue = true;
         }
     }
 
@@ -285,7 +285,7 @@ impl KeyMachine {
         if let Some(ticket) = self.drop_impatient_head() {
             self.out.push(Output::Verdict(ticket, TicketOutcome::Refused(refusal)));
         } else {
-            self.out.extend((!self.line.is_empty()).then_some(Output::Refused(refusal)));
+            self.out.extend((!self.contenders.is_empty()).then_some(Output::Refused(refusal)));
             self.schedule_next_look(context.now, self.poll);
         }
     }
@@ -301,11 +301,11 @@ impl KeyMachine {
         }
     }
 
-    /// Looks at the lock again after `time`; until then the first in line waits, or is tried again if it does not wait.
+    /// Looks at the lock again after `time`; until then the first in the queue waits, or is tried again if it does not wait.
     fn schedule_next_look(&mut self, now: Moment, time: Duration) {
         self.look_at = now + time;
         self.recheck.entry = true;
-        if let Some(head) = self.line.front_mut() {
+        if let Some(head) = self.contenders.front_mut() {
             head.step = match (head.patience, head.step) {
                 // It is not to wait, so it is tried again, in a moment.
                 (Patience::Once, _) => {
@@ -319,9 +319,9 @@ impl KeyMachine {
     }
 
     fn drop_impatient_head(&mut self) -> Option<Ticket> {
-        let head = self.line.front()?;
+        let head = self.contenders.front()?;
         let once = head.patience == Patience::Once;
-        if once { self.line.pop_front().map(|contender| contender.by.ticket) } else { None }
+        if once { self.contenders.pop_front().map(|contender| contender.by.ticket) } else { None }
     }
 }
 

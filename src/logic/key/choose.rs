@@ -2,7 +2,7 @@
 
 use super::{
     KeyMachine, SOON,
-    line::is_first,
+    queue::is_first,
     state::{Contender, HeldLock, HeldState, InFlight, NextStep, QueuePlace},
     types::{Context, Expect, NextOp, Op, Patience},
 };
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Most waiters read at once: enough to find one that lives, few enough for one small answer.
-pub(crate) const LINE_READ: usize = 32;
+pub(crate) const QUEUE_READ: usize = 32;
 
 impl KeyMachine {
     /// Chooses what to do next. After [`NextOp::Do`] nothing else is begun until its [answer](Self::answered).
@@ -25,11 +25,13 @@ impl KeyMachine {
             NextOp::Do(op) => {
                 if let Op::Register(_) = op {
                     // As many as the operation names.
-                    for contender in self.line.iter_mut().filter(|contender| contender.is_unregistered()) {
+                    for contender in
+                        self.contenders.iter_mut().filter(|contender| contender.is_unregistered())
+                    {
                         contender.place = QueuePlace::Asked;
                     }
                 }
-                let waits = self.line.front().is_some_and(|head| head.step == NextStep::Waiting);
+                let waits = self.contenders.front().is_some_and(|head| head.step == NextStep::Waiting);
                 let polls = waits && self.recheck.entry && matches!(op, Op::Look | Op::Poll { .. });
                 self.in_flight = Some(InFlight { polls, ..InFlight::default() });
                 NextOp::Do(op)
@@ -48,11 +50,11 @@ impl KeyMachine {
         {
             return NextOp::Do(Op::Confirm { session, ticket });
         }
-        let line = self.line_op(context);
-        if let Some(op) = line.as_ref().filter(|op| self.goes_first(op)) {
+        let queue = self.queue_op(context);
+        if let Some(op) = queue.as_ref().filter(|op| self.goes_first(op)) {
             return NextOp::Do(op.clone());
         }
-        match (self.lock_step(context), line, self.line_wakes(context)) {
+        match (self.lock_step(context), queue, self.queue_wakes(context)) {
             (NextOp::Do(op), ..) | (_, Some(op), _) => NextOp::Do(op),
             (NextOp::At(at), None, wakes) => NextOp::At(wakes.map_or(at, |wakes| wakes.min(at))),
             (NextOp::Idle, None, wakes) => wakes.map_or(NextOp::Idle, NextOp::At),
@@ -68,7 +70,7 @@ impl KeyMachine {
                 false => NextOp::Idle,
             };
         }
-        match self.line.front() {
+        match self.contenders.front() {
             // Its session has come to its end: it will hear of that.
             Some(head) if Some(head.by.session) != context.current => NextOp::At(context.now + SOON),
             Some(head) => self.head_step(context, head),
@@ -81,21 +83,21 @@ impl KeyMachine {
         let holder = self.last_seen.other.as_ref().and_then(|record| record.holding.as_ref());
         let take = |dead| NextOp::Do(Op::Take { by: head.by.clone(), dead });
         let reads = self.reading.is_over(context.now);
-        let unsure = self.recheck.line && !is_first(context, head);
+        let unsure = self.recheck.queue && !is_first(context, head);
         let look = match head.step {
             NextStep::Waiting if self.recheck.entry && reads && self.is_place_due(context, head) => {
                 Op::Poll { session: head.by.session, ticket: head.by.ticket }
             }
             _ => Op::Look,
         };
-        let read_line = match head.step {
-            NextStep::Waiting => unsure || self.is_line_new(context, head),
+        let read_queue = match head.step {
+            NextStep::Waiting => unsure || self.is_queue_new(context, head),
             NextStep::Again => unsure,
             NextStep::Try => false,
         };
         match head.step {
             NextStep::Waiting if context.now < self.look_at => NextOp::At(self.look_at),
-            _ if read_line && reads => NextOp::Do(Op::ReadLine { most: LINE_READ, to: None }),
+            _ if read_queue && reads => NextOp::Do(Op::ReadQueue { most: QUEUE_READ, to: None }),
             _ if self.last_seen.free => take(Vec::new()),
             _ => match holder {
                 // Where a holder is expected, a read costs less than a write that loses.
@@ -122,17 +124,17 @@ impl KeyMachine {
         !(self.hints && head.registered.is_some_and(is_known))
     }
 
-    /// Returns whether the line is to be read for those who are first in it, who are watched: at first, when the lock
+    /// Returns whether the queue is to be read for those who are first in it, who are watched: at first, when the lock
     /// has changed hands, and once a ttl, before they are forgotten; but not while the lock may be taken. A successor is
     /// handed the lock by one who lives.
-    fn is_line_new(&self, context: Context<'_>, head: &Contender) -> bool {
+    fn is_queue_new(&self, context: Context<'_>, head: &Contender) -> bool {
         let Some(holder) = self.last_seen.other.as_ref().filter(|_| head.expect != Expect::Held) else {
             return false;
         };
         let held = holder.holding.as_ref().map(|held| held.by.session);
         let may_be_taken = self.last_seen.free || held.and_then(context.known) == Some(Liveness::Dead);
         let read = |(term, at)| term == holder.term && context.now.since(at) < head.by.ttl;
-        !may_be_taken && !head.line_read.is_some_and(read)
+        !may_be_taken && !head.queue_read.is_some_and(read)
     }
 }
 

@@ -27,16 +27,16 @@ impl KeyMachine {
         let now = context.now;
         self.changed = now;
         if let Some(held) = self.held.take_if(|held| held.ticket == ticket) {
-            let line = self.take_next_in_line(context, &handback);
+            let queue = self.take_next_in_queue(context, &handback);
             if handback.keep || held.hold == HeldState::Lost || Some(held.session) != context.current {
                 self.out.push(Output::Returned(ticket));
             } else {
                 self.give_back(held.session, held.ticket, held.term, handback);
                 if let Some(back) = self.returns.back_mut() {
-                    back.line = line;
+                    back.queue = queue;
                 }
             }
-            if let Some(head) = self.line.front_mut()
+            if let Some(head) = self.contenders.front_mut()
                 && head.step == NextStep::Again
                 && head.place != QueuePlace::Joined
             {
@@ -62,11 +62,11 @@ impl KeyMachine {
             return;
         }
         let place = self
-            .line
+            .contenders
             .iter()
             .position(|contender| contender.by.session == session && contender.by.ticket == ticket);
         let place = match place {
-            None if self.flaws.has(Flaw::AnyTicket) && !self.line.is_empty() => Some(0),
+            None if self.flaws.has(Flaw::AnyTicket) && !self.contenders.is_empty() => Some(0),
             place => place,
         };
         if self.is_blocked(Some(session)) {
@@ -82,16 +82,16 @@ impl KeyMachine {
         }
         match place {
             Some(place) => {
-                let Some(contender) = self.line.remove(place) else { return };
+                let Some(contender) = self.contenders.remove(place) else { return };
                 let ticket = contender.by.ticket;
                 self.last.has_inherited = false;
                 self.last_seen.other = None;
                 self.last_seen.free = false;
                 self.recheck.lock = false;
                 self.held = Some(HeldLock { session, ticket, term, hold: HeldState::Runs });
-                self.queue |= contender.contested;
+                self.has_queue |= contender.contested;
                 if contender.place != QueuePlace::Nowhere {
-                    self.leave_line(session, ticket);
+                    self.leave_queue(session, ticket);
                 }
                 self.changed = context.now;
                 self.out.push(Output::Verdict(ticket, TicketOutcome::Granted { term, since }));
@@ -121,7 +121,8 @@ impl KeyMachine {
         if self.last.has_inherited {
             return false;
         }
-        let heir = self.line.front_mut().filter(|head| head.by.session == session && head.by.ticket > ticket);
+        let heir =
+            self.contenders.front_mut().filter(|head| head.by.session == session && head.by.ticket > ticket);
         let Some(heir) = heir else { return false };
         heir.step = NextStep::Try;
         self.last.has_inherited = true;
@@ -130,15 +131,15 @@ impl KeyMachine {
         self.last_seen.free = true;
         // The heir may give up as well.
         self.undecided = true;
-        self.leave_line(session, ticket);
+        self.leave_queue(session, ticket);
         true
     }
 
-    /// Gives back what nobody here wants, to nobody in particular: places like that of its ticket may still be in line that nobody
+    /// Gives back what nobody here wants, to nobody in particular: places like that of its ticket may still be in the queue that nobody
     /// can remove, and a lock that is handed from one to the next never comes to those who wait.
     fn pass_on(&mut self, session: SessionId, ticket: Ticket, term: Term) {
         self.last.has_inherited = false;
-        self.leave_line(session, ticket);
+        self.leave_queue(session, ticket);
         self.give_back(session, ticket, term, Handback { offered: true, ..Handback::default() });
     }
 
@@ -149,7 +150,7 @@ impl KeyMachine {
                 ticket,
                 term,
                 handback,
-                line: None,
+                queue: None,
                 is_part: false,
                 asks_again: false,
                 refused: 0,
@@ -186,13 +187,13 @@ impl KeyMachine {
         self.out.push(Output::Lost(ticket, found));
         // Until the job has ended nobody here can take the lock up: they wait.
         let places: Vec<_> =
-            self.line.iter().filter(|contender| contender.place != QueuePlace::Nowhere).collect();
+            self.contenders.iter().filter(|contender| contender.place != QueuePlace::Nowhere).collect();
         let places: Vec<_> =
             places.iter().map(|contender| (contender.by.session, contender.by.ticket)).collect();
         for (session, ticket) in places {
-            self.leave_line(session, ticket);
+            self.leave_queue(session, ticket);
         }
-        for contender in &mut self.line {
+        for contender in &mut self.contenders {
             contender.step = NextStep::Again;
             contender.place = QueuePlace::Nowhere;
         }
@@ -227,8 +228,8 @@ impl KeyMachine {
             matches!(then, ReleaseTo::Free | ReleaseTo::FreeUnlessWanted | ReleaseTo::FreeFor(_));
         self.last_seen.handed_over = handed_over;
         self.look_at = context.now;
-        if let Some(line) = &back.line {
-            self.queue |= line.len() > 1;
+        if let Some(queue) = &back.queue {
+            self.has_queue |= queue.len() > 1;
         }
         if let ReleaseTo::HandTo(to) = then
             && Some(to.session) == context.current
@@ -245,7 +246,7 @@ impl KeyMachine {
             }
             self.look_at = context.now + AFTER_RELEASE;
         }
-        for contender in &mut self.line {
+        for contender in &mut self.contenders {
             if contender.step == NextStep::Again {
                 contender.step = NextStep::Waiting;
             }
@@ -285,12 +286,12 @@ impl KeyMachine {
 
     fn turn_away_the_impatient(&mut self) {
         let (once, waits): (VecDeque<_>, _) =
-            mem::take(&mut self.line).into_iter().partition(|s| s.patience == Patience::Once);
-        self.line = waits;
+            mem::take(&mut self.contenders).into_iter().partition(|s| s.patience == Patience::Once);
+        self.contenders = waits;
         for contender in once {
             self.out.push(Output::Verdict(contender.by.ticket, TicketOutcome::Here));
         }
-        for contender in &mut self.line {
+        for contender in &mut self.contenders {
             if contender.step == NextStep::Try {
                 contender.step = NextStep::Again;
             }
@@ -303,9 +304,9 @@ impl KeyMachine {
         self.held.is_some_and(|held| held.hold == HeldState::Lost || Some(held.session) != current)
     }
 
-    /// Returns whether somebody may be in line for what is held here.
+    /// Returns whether somebody may be in the queue for what is held here.
     pub(super) fn is_queue_likely(&self) -> bool {
-        self.queue || self.waiting() > 0
+        self.has_queue || self.waiting() > 0
     }
 
     /// The release of this term, if it was so lately that reads may still show the term.

@@ -14,13 +14,13 @@ use crate::{
 pub(super) enum NextStep {
     /// Has not been tried.
     Try,
-    /// Lost. The lock may have become free just before it stood in line.
+    /// Lost. The lock may have become free just before it stood in the queue.
     Again,
     /// Waits for a hint, a death, or the next look.
     Waiting,
 }
 
-/// Place of a ticket in the store's line.
+/// Place of a ticket in the store's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueuePlace {
     /// Has none.
@@ -42,13 +42,13 @@ pub(super) struct Contender {
     /// A take of it was not answered.
     pub(super) unconfirmed: bool,
     pub(super) place: QueuePlace,
-    /// When it joined, or was seen in line.
+    /// When it joined, or was seen in the queue.
     pub(super) registered: Option<Moment>,
     /// Knowledge from before it came: a successor is handed the lock by a living holder, and the first take of one
     /// who knows of a death names the dead.
     pub(super) expect: Expect,
     /// Moment of the last read of the queue, and the term under which somebody held the lock then.
-    pub(super) line_read: Option<(Term, Moment)>,
+    pub(super) queue_read: Option<(Term, Moment)>,
     /// Sessions that stood before it then, and were not known dead.
     pub(super) ahead: Option<Vec<SessionId>>,
 }
@@ -89,7 +89,7 @@ pub(super) struct Return {
     pub(super) term: Term,
     pub(super) handback: Handback,
     /// Waiters, once they were looked up.
-    pub(super) line: Option<Vec<Waiter>>,
+    pub(super) queue: Option<Vec<Waiter>>,
     /// True if these are only the first of them.
     pub(super) is_part: bool,
     /// To look them up was refused once.
@@ -112,8 +112,8 @@ pub(super) struct InFlight {
 /// Marks of the last operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LastOps {
-    /// The last one was about the line.
-    pub(super) is_of_the_line: bool,
+    /// The last one was about the queue.
+    pub(super) is_of_the_queue: bool,
     /// The last write of the lock had no answer.
     pub(super) is_stuck: bool,
     /// A waiter here has inherited the lock, and has not got it since.
@@ -134,7 +134,7 @@ pub(super) struct LastSeen {
     /// A release here handed it over, or an answer said that a ticket of this session has it: it has a holder, though
     /// no read has shown it yet.
     pub(super) handed_over: bool,
-    /// The record could not be read: nobody joins its line, for that would be written into it.
+    /// The record could not be read: nobody joins its queue, for that would be written into it.
     pub(super) refused: bool,
 }
 
@@ -147,7 +147,7 @@ pub(super) struct LastRelease {
     pub(super) handed_over: bool,
 }
 
-/// Places in the store's line that are to be removed.
+/// Places in the store's queue that are to be removed.
 #[derive(Clone, Debug)]
 pub(super) struct Leaving {
     /// Tickets that contend no more and may still have a place.
@@ -164,8 +164,8 @@ pub(super) struct Leaving {
 pub(super) struct ForcedReads {
     /// The lock held here: a hint may say that it was freed, or only that it was before.
     pub(super) lock: bool,
-    /// The front of the line, before the next try.
-    pub(super) line: bool,
+    /// The front of the queue, before the next try.
+    pub(super) queue: bool,
     /// The lock, and from time to time the place of this instance's first ticket: a failure of the store may have
     /// undone it.
     pub(super) entry: bool,

@@ -1,7 +1,7 @@
 //! Machines of several instances on one lock, with every operation lost, late, doubled or undecided.
 
 mod answers;
-mod line;
+mod queue;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -62,8 +62,8 @@ struct World {
     store: MemoryStore,
     instances: Vec<Instance>,
     late: Vec<Late>,
-    /// Tickets that stood in line once.
-    seen_in_line: Vec<Candidate>,
+    /// Tickets that stood in the queue once.
+    seen_in_queue: Vec<Candidate>,
     hints: futures::stream::BoxStream<'static, Hint>,
     /// Topics of all sessions: each instance receives bells of the others, too.
     topics: watch::Sender<BTreeSet<Topic>>,
@@ -73,27 +73,27 @@ struct World {
     /// Sessions that are not seen to beat any more.
     overdue: BTreeSet<SessionId>,
     /// Operations that the store refuses for want of a right.
-    refuses: &'static [LineWork],
+    refuses: &'static [QueueWork],
     sessions: u128,
     calm: bool,
     flaws: Flaws,
     trace: Vec<String>,
 }
 
-/// Work on the line.
+/// Work on the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LineWork {
+enum QueueWork {
     Standing,
     Leaving,
     Reading,
 }
 
-impl LineWork {
+impl QueueWork {
     fn is(self, op: &Op) -> bool {
         match self {
             Self::Standing => matches!(op, Op::Register(_)),
             Self::Leaving => matches!(op, Op::Leave(_)),
-            Self::Reading => matches!(op, Op::ReadLine { .. }),
+            Self::Reading => matches!(op, Op::ReadQueue { .. }),
         }
     }
 }
@@ -122,7 +122,7 @@ impl World {
             store,
             instances: Vec::new(),
             late: Vec::new(),
-            seen_in_line: Vec::new(),
+            seen_in_queue: Vec::new(),
             arriving: vec![VecDeque::new(); instances],
             dead: BTreeSet::new(),
             overdue: BTreeSet::new(),
@@ -242,11 +242,11 @@ impl World {
     fn end_job(&mut self, place: usize) {
         if let Some((ticket, ..)) = self.instances[place].running.take() {
             self.trace.push(format!("{place}: ticket {ticket} ends"));
-            // To whoever is or was seen in line; or as the machine finds.
-            let line = ready(self.store.waiters(lock(), 10, LIMIT));
-            self.seen_in_line.extend(line.waiters.into_iter().map(|waiter| waiter.by));
-            let one = self.dice.place(self.seen_in_line.len() * 3 + 1);
-            let successor = self.seen_in_line.get(one).cloned().map(Box::new);
+            // To whoever is or was seen in the queue; or as the machine finds.
+            let queue = ready(self.store.waiters(lock(), 10, LIMIT));
+            self.seen_in_queue.extend(queue.waiters.into_iter().map(|waiter| waiter.by));
+            let one = self.dice.place(self.seen_in_queue.len() * 3 + 1);
+            let successor = self.seen_in_queue.get(one).cloned().map(Box::new);
             let handback = Handback { successor, ..Handback::default() };
             self.with(place, |instance, context| instance.machine.ended(context, ticket, handback));
         }
@@ -290,11 +290,11 @@ impl World {
             }
             Op::Poll { session, ticket } => OpReply::Polled {
                 seen: ready(store.locks(vec![lock()], LIMIT)).pop().unwrap(),
-                in_line: ready(store.places(vec![(lock(), session, ticket)], LIMIT))
+                in_queue: ready(store.places(vec![(lock(), session, ticket)], LIMIT))
                     .pop()
-                    .filter(|_| !self.refuses.contains(&LineWork::Reading)),
+                    .filter(|_| !self.refuses.contains(&QueueWork::Reading)),
             },
-            Op::ReadLine { most, .. } => OpReply::Line(ready(store.waiters(lock(), most, LIMIT))),
+            Op::ReadQueue { most, .. } => OpReply::Queue(ready(store.waiters(lock(), most, LIMIT))),
             Op::Register(tickets) => {
                 let waits = tickets.into_iter().map(|by| Wait { lock: lock(), by }).collect();
                 ready(store.wait(waits, LIMIT));
@@ -506,7 +506,7 @@ fn run(seed: u64, flaws: Flaws) -> Result<usize, String> {
 }
 
 /// The same in a store that does not do this.
-fn run_where(refuses: &'static [LineWork], seed: u64, flaws: Flaws) -> Result<usize, String> {
+fn run_where(refuses: &'static [QueueWork], seed: u64, flaws: Flaws) -> Result<usize, String> {
     let mut world = World::new(seed, 2 + usize::try_from(seed % 3).unwrap(), flaws);
     world.refuses = refuses;
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -574,7 +574,7 @@ impl World {
                 Op::Look => "look",
                 Op::Poll { .. } => "poll",
                 Op::Take { .. } => "take",
-                Op::ReadLine { .. } => "read the line",
+                Op::ReadQueue { .. } => "read the queue",
                 Op::Register(_) => "register",
                 Op::Leave(_) => "leave",
                 Op::Release { .. } => "release",
@@ -599,7 +599,7 @@ impl World {
 
 /// Polls of thousands of successors are to fit into a few batches.
 #[test]
-fn a_successor_polls_and_leaves_the_line_unread() {
+fn a_successor_polls_and_leaves_the_queue_unread() {
     let mut world = one_waits(WaitMode::SUCCESSOR);
     assert_eq!(world.sent(1), ["register", "look"]);
     for _ in 0..3 {
@@ -631,12 +631,12 @@ fn a_waiter_whose_place_was_undone_takes_it_again() {
     }
 }
 
-/// The next in line are watched, in case one of them dies with the lock.
+/// The next in the queue are watched, in case one of them dies with the lock.
 #[test]
-fn the_line_is_read_for_each_holder_once() {
+fn the_queue_is_read_for_each_holder_once() {
     let mut world = one_waits(WaitMode::WAITS);
     assert_eq!(world.sent(1), ["take", "register", "look"]);
-    assert_eq!(world.sent_at_the_next_poll(1), ["read the line", "look"]);
+    assert_eq!(world.sent_at_the_next_poll(1), ["read the queue", "look"]);
     assert_eq!(world.sent_at_the_next_poll(1), ["look"]);
     let session = world.open();
     let by = World::candidate(session, Ticket::new(1));
@@ -644,24 +644,24 @@ fn the_line_is_read_for_each_holder_once() {
     let take = Take { lock: lock(), by };
     ready(world.store.take(vec![take], vec![first], LIMIT));
     assert_eq!(world.sent_at_the_next_poll(1), ["look"], "it sees another holder");
-    assert_eq!(world.sent_at_the_next_poll(1), ["read the line", "look"]);
+    assert_eq!(world.sent_at_the_next_poll(1), ["read the queue", "look"]);
     assert_eq!(world.sent_at_the_next_poll(1), ["poll"], "its place is looked for once a ttl");
     world.pass(30_000);
-    assert_eq!(world.sent(1), ["read the line", "look"], "those before it are forgotten otherwise");
+    assert_eq!(world.sent(1), ["read the queue", "look"], "those before it are forgotten otherwise");
 }
 
-/// Sessions before it in line may be dead, and more than are read.
+/// Sessions before it in the queue may be dead, and more than are read.
 #[test]
 fn a_waiter_far_back_in_the_queue_takes_the_lock_in_the_end() {
     let mut world = one_waits(WaitMode::SUCCESSOR);
     let (session, first) = (world.open(), world.instances[0].running.unwrap());
     let by = |ticket| World::candidate(session, Ticket::new(ticket));
-    let waits = (1..=LINE_READ as u64).map(|ticket| Wait { lock: lock(), by: by(ticket) }).collect();
+    let waits = (1..=QUEUE_READ as u64).map(|ticket| Wait { lock: lock(), by: by(ticket) }).collect();
     ready(world.store.wait(waits, LIMIT));
     world.pass(1);
     world.sent(1);
     world.release(0, first.1);
-    assert_eq!(world.sent_at_the_next_poll(1), ["look", "read the line"]);
+    assert_eq!(world.sent_at_the_next_poll(1), ["look", "read the queue"]);
     world.pass(1000);
     assert_eq!(world.sent(1)[..2], ["look", "take"]);
     assert!(world.instances[1].running.is_some());
@@ -696,11 +696,11 @@ fn a_poll_of_one_that_left_does_not_let_the_next_try_before_others() {
 
 /// An instance that finds it free reads who was before it, takes it, and then reads who comes next.
 #[test]
-fn a_poll_that_finds_it_free_reads_the_line_before_the_take() {
+fn a_poll_that_finds_it_free_reads_the_queue_before_the_take() {
     let mut world = one_waits(WaitMode::SUCCESSOR);
     world.sent(1);
     let (_, term, _) = world.instances[0].running.unwrap();
     world.release(0, term);
-    assert_eq!(world.sent_at_the_next_poll(1), ["look", "read the line", "take", "leave", "read the line"]);
+    assert_eq!(world.sent_at_the_next_poll(1), ["look", "read the queue", "take", "leave", "read the queue"]);
     assert!(world.instances[1].running.is_some());
 }

@@ -7,7 +7,7 @@ use crate::{
     clock::Moment,
     logic::watch::{Liveness, Named},
     model::{Holder, Loss, SessionId, StoreTime, Term, Why},
-    store::{Candidate, Line, LockRecord, LockSeen, Refusal, ReleaseAnswer, ReleaseTo, TakeAnswer, Ticket},
+    store::{Candidate, LockRecord, LockSeen, Queue, Refusal, ReleaseAnswer, ReleaseTo, TakeAnswer, Ticket},
 };
 
 /// An operation on one key.
@@ -21,13 +21,13 @@ pub(crate) enum Op {
     Confirm { session: SessionId, ticket: Ticket },
     /// Release it.
     Release { session: SessionId, term: Term, note: Option<Why>, then: ReleaseTo },
-    /// Read the lock, and whether this ticket is in line still.
+    /// Read the lock, and whether this ticket is in the queue still.
     Poll { session: SessionId, ticket: Ticket },
-    /// Read who is first in line; whether those live that may be given the lock, and whoever bears that name.
-    ReadLine { most: usize, to: Option<Holder> },
-    /// Join the line with these tickets.
+    /// Read who is first in the queue; whether those live that may be given the lock, and whoever bears that name.
+    ReadQueue { most: usize, to: Option<Holder> },
+    /// Join the queue with these tickets.
     Register(Vec<Candidate>),
-    /// Leave the line with these.
+    /// Leave the queue with these.
     Leave(Vec<(SessionId, Ticket)>),
     /// Find out about the holder's session.
     Inquire { session: SessionId, named: Named },
@@ -40,11 +40,11 @@ pub(crate) enum OpReply {
     /// Nothing is known of the place if it could not be read.
     Polled {
         seen: LockSeen,
-        in_line: Option<bool>,
+        in_queue: Option<bool>,
     },
     Took(TakeAnswer),
     Released(ReleaseAnswer),
-    Line(Line),
+    Queue(Queue),
     Done,
     Known(Liveness),
     Failed(Arc<StoreError>),
@@ -66,7 +66,7 @@ pub(crate) enum NextOp {
 pub(crate) enum Output {
     /// Outcome of this ticket, which is pending no more.
     Verdict(Ticket, TicketOutcome),
-    /// Watch this session: it holds the lock, or is before us in line.
+    /// Watch this session: it holds the lock, or is before us in the queue.
     Watch(SessionId, Option<Named>),
     /// The lease of this ticket is lost, although its session lives.
     Lost(Ticket, Loss),
@@ -149,7 +149,7 @@ pub(crate) struct Handback {
     pub(crate) keep: bool,
     /// Keep the key closed for so long.
     pub(crate) closed_for: Duration,
-    /// To this ticket, which was seen in line.
+    /// To this ticket, which was seen in the queue.
     pub(crate) successor: Option<Box<Candidate>>,
     /// To nobody, but those who wait are told.
     pub(crate) offered: bool,
@@ -176,8 +176,8 @@ pub(crate) struct Context<'a> {
 }
 
 impl Op {
-    /// Returns whether it has to do with the line alone, which decides nothing.
-    pub(super) const fn is_of_the_line(&self) -> bool {
-        matches!(self, Self::Register(_) | Self::Leave(_) | Self::ReadLine { .. })
+    /// Returns whether it has to do with the queue alone, which decides nothing.
+    pub(super) const fn is_of_the_queue(&self) -> bool {
+        matches!(self, Self::Register(_) | Self::Leave(_) | Self::ReadQueue { .. })
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct OwnMember {
 pub(crate) enum OwnTask {
     /// Asks for the lock, and is answered at once.
     Asks,
-    /// Waits in line for it.
+    /// Waits in the queue for it.
     Waits,
     /// Holds it and works on it.
     Has,
@@ -54,11 +54,11 @@ pub(crate) enum OwnTask {
 pub(crate) enum SpreadAction {
     /// Take it: nobody holds it, or the dead.
     Take { key: Key, dead: Option<SessionId> },
-    /// Join the line for it: its holder is to hand it over.
+    /// Join the queue for it: its holder is to hand it over.
     Wait { key: Key },
-    /// Leave the line.
+    /// Leave the queue.
     Withdraw { key: Key },
-    /// Give it away, to that session once it is in line; if it must go, in any case.
+    /// Give it away, to that session once it is in the queue; if it must go, in any case.
     Give { key: Key, to: Option<SessionId>, must: bool },
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Resolved {
 pub(crate) struct Bounds {
     /// Tasks that it is giving away.
     pub(crate) gives: usize,
-    /// Tasks that it waits in line for.
+    /// Tasks that it waits in the queue of.
     pub(crate) waits: usize,
 }
 
@@ -329,7 +329,7 @@ impl Owner {
 }
 
 impl Resolved {
-    /// Leaves every line but those.
+    /// Leaves every queue but those.
     fn withdraw(&mut self, mine: &BTreeMap<Key, OwnTask>, but: &BTreeSet<&Key>) {
         let stale = mine.iter().filter(|(key, what)| **what == OwnTask::Waits && !but.contains(key));
         self.orders.extend(stale.map(|(key, _)| SpreadAction::Withdraw { key: key.clone() }));
@@ -366,7 +366,7 @@ impl Resolved {
                 }
                 (None, Some(to), what) if to == me.session => match what {
                     None => self.orders.push(SpreadAction::Take { key, dead: owner.dead }),
-                    // It became free while we were in line: the pending ticket takes it.
+                    // It became free while we were in the queue: the pending ticket takes it.
                     Some(OwnTask::Waits) if owner.dead.is_none() => {
                         awaited.insert(one.task);
                     }

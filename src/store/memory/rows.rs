@@ -12,7 +12,7 @@ use super::Kept;
 use crate::{
     model::{Entry, Kind, LockId, Namespace, RunId, RunRecord, ScheduleId, SessionId, StoreTime, Term},
     store::{
-        Held, Line, LockRecord, ScheduleRecord, SessionRecord, Ticket, Waiter,
+        Held, LockRecord, Queue, ScheduleRecord, SessionRecord, Ticket, Waiter,
         steps::{Change, Listed, Row, Rows},
     },
 };
@@ -201,12 +201,13 @@ impl Rows for Records {
         Ok(())
     }
 
-    fn line(&mut self, lock: &LockId, at_most: usize) -> Result<Line, Infallible> {
-        let mut line: Vec<_> = self.waiters.values().filter(|waiter| waiter.lock == *lock).cloned().collect();
-        line.sort_by_key(|waiter| (waiter.since, waiter.by.session, waiter.by.ticket));
-        let whole = line.len() < at_most;
-        line.truncate(at_most);
-        Ok(Line { waiters: line, whole })
+    fn queue(&mut self, lock: &LockId, at_most: usize) -> Result<Queue, Infallible> {
+        let mut queue: Vec<_> =
+            self.waiters.values().filter(|waiter| waiter.lock == *lock).cloned().collect();
+        queue.sort_by_key(|waiter| (waiter.since, waiter.by.session, waiter.by.ticket));
+        let whole = queue.len() < at_most;
+        queue.truncate(at_most);
+        Ok(Queue { waiters: queue, whole })
     }
 
     fn delete_waiters_of(&mut self, session: SessionId, _: usize) -> Result<u64, Infallible> {

@@ -7,11 +7,12 @@ use mongodb::{ClientSession, error::Error as DriverError};
 
 use super::{
     MongoStore,
-    command::write,
-    error::CommandFailure,
-    fields::{Fields, LAYOUT, Read, lock_id, long},
-    pipeline::{changed_if, is_known_layout, is_new, is_number, overlaid},
-    queries::{self, KeptRecords, Statement},
+    client::{command::write, error::CommandFailure},
+    documents::{
+        fields::{Fields, LAYOUT, Read, lock_id, long},
+        pipeline::{changed_if, is_known_layout, is_new, is_number, overlaid},
+        queries::{self, KeptRecords, Statement},
+    },
 };
 use crate::{
     error::StoreError,
@@ -128,7 +129,8 @@ impl MongoStore {
             // Two who arm for the first time may meet: what counts is what stands there afterwards.
             let ids = (0..FENCE_SLOTS).map(|slot| slot_id(&lock, slot).into());
             let find = queries::Find { filter: queries::by_ids(ids), ..Default::default() };
-            let slots = super::command::find(&database, queries::find(&names.fences, find, limit)).await?;
+            let slots =
+                super::client::command::find(&database, queries::find(&names.fences, find, limit)).await?;
             let ours = long(term.get());
             let armed = slots.iter().filter(|slot| slot.get("term") == Some(&ours)).count();
             if armed == FENCE_SLOTS as usize {

@@ -2,6 +2,17 @@
 //!
 //! A source is a bucket of bells. It is opened when somebody listens to what comes from it, is reopened by itself, and
 //! is closed when nobody does any more. It decides nothing (R12): whatever goes wrong with it slows others down.
+//!
+//! Bells are documents in small capped collections: a writer rings in a bucket of them, and stores that have listeners
+//! tail it. So only those are woken that a change concerns, and a store without listeners costs nothing. Bells may be
+//! lost, and no writer waits for them.
+
+mod board;
+mod buckets;
+mod encoding;
+mod ring;
+mod tail;
+mod unseen;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,13 +31,17 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{
-    bells::{Board, Bucket, Buckets, Failure, Notice, Ringer, Silent, tail},
+pub(super) use self::{
+    board::{Board, Failure, Notice, Silent},
+    buckets::{Bucket, Buckets},
+    ring::Ringer,
+    unseen::Unseen,
+};
+use super::client::{
     error::CommandFailure,
     options::Collections,
     prepare,
     renewal::{Connection, Current},
-    steps::Unseen,
 };
 use crate::{
     clock::{Clock, SystemClock},

@@ -6,42 +6,12 @@
 //! The driver is re-exported as [`mongodb`](driver) so that a program that passes its own client, or
 //! uses the [`Fence`] in its transactions, uses the same one.
 
-mod aside;
-#[cfg(feature = "testing")]
-#[doc(hidden)]
-pub mod bare;
-mod batch;
-mod bells;
-mod codes;
-mod command;
-mod connect;
-mod error;
+mod client;
+mod documents;
 mod fence;
-mod fields;
 mod hints;
-mod indexes;
-mod line;
-mod locks;
-mod marks;
-mod messages;
-mod options;
-mod pages;
-mod pipeline;
-mod prepare;
-mod purge;
-mod queries;
-mod release;
-mod renewal;
-mod restored;
-mod revoke;
-mod rights;
-mod role;
-mod runs;
-mod schedules;
-mod sessions;
+mod ops;
 mod stamp;
-mod steps;
-mod take;
 #[cfg(test)]
 #[allow(clippy::too_many_lines, reason = "a snapshot is as long as what the server is sent")]
 mod tests;
@@ -54,21 +24,28 @@ use futures::stream::BoxStream;
 use mongodb::{Client, Database};
 use tokio_util::sync::CancellationToken;
 
-pub use error::ConnectError;
+pub use client::{error::ConnectError, options::MongoOptions};
 pub use fence::{Armed, FENCE_SLOTS, Fence, Stale};
-pub use options::MongoOptions;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub use ops::bare;
 pub use stamp::Stamp;
 
 use self::{
-    bells::{Buckets, Ringer},
-    command::{run, within},
-    connect::{CLOSING, FIRST_ANSWER, OwnClient, Uri},
-    error::{CommandFailure, CommandResult},
-    hints::{Hints, Shared},
-    marks::Marks,
-    options::{Collections, check_name},
-    renewal::{Connection, Current},
-    steps::Unseen,
+    client::{
+        aside,
+        command::{run, within},
+        connect::{self, CLOSING, FIRST_ANSWER, OwnClient, Uri},
+        error::{self, CommandFailure, CommandResult},
+        indexes,
+        marks::Marks,
+        options::{Collections, check_name},
+        prepare,
+        renewal::{Connection, Current},
+        rights, role,
+    },
+    hints::{Buckets, Hints, Ringer, Shared, Unseen},
+    ops::{locks, purge, queue, release, revoke, runs, schedules, sessions, take},
 };
 use super::{Answer, Capabilities, Hint, Reach, Store, Topics, rings};
 use crate::{store_methods, words};
@@ -78,7 +55,7 @@ use crate::{store_methods, words};
 #[must_use]
 pub fn index_script(database: impl AsRef<str>, options: &MongoOptions) -> String {
     let (database, names) = (database.as_ref(), Collections::new(&options.prefix));
-    indexes::script(database, &names, &Buckets::new(database, options))
+    indexes::script(database, &names) + &Buckets::new(database, options).script("tenure")
 }
 
 /// The names of the indexes of each collection that the script of [`index_script`] creates, for those who look whether
@@ -326,10 +303,10 @@ impl Store for MongoStore {
         sessions("list sessions" by sessions);
         take("take locks" by take, rings);
         release("release locks" by release, rings);
-        wait("join a line" by line, rings);
-        stop_waiting("leave a line" by line);
-        waiters("read a line" by line);
-        places("find places in line" by line);
+        wait("join a queue" by queue, rings);
+        stop_waiting("leave a queue" by queue);
+        waiters("read a queue" by queue);
+        places("find places in a queue" by queue);
         set_value("set a value" by locks, rings);
         locks("read locks" by locks);
         list_locks("list locks" by locks);

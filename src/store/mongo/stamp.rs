@@ -8,7 +8,7 @@ use mongodb::{
     options::ReadPreference,
 };
 
-use super::{Stale, codes::DUPLICATE_KEY, fields::long};
+use super::{Stale, client::codes::DUPLICATE_KEY, documents::fields::long};
 use crate::model::{LockId, Term};
 
 /// The number of attempts at a write that met another one of the same document.

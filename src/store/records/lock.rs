@@ -192,7 +192,7 @@ pub struct LockRecord {
     pub holding: Option<Holding>,
     /// Closing of the key: without a holder, and not to be taken yet.
     pub closed: Option<Closed>,
-    /// True if it has or had waiters: a release reads the line first. It decides nothing.
+    /// True if it has or had waiters: a release reads the queue first. It decides nothing.
     pub wanted: bool,
     /// The last holders, latest first, at most [`PAST_HOLDERS`].
     pub past: Vec<Past>,
@@ -254,7 +254,7 @@ pub struct Waiter {
     pub lock: LockId,
     /// New holder, and what the record is to say when it is granted.
     pub by: Candidate,
-    /// Since when: the line's order.
+    /// Since when: the queue's order.
     pub since: StoreTime,
 }
 

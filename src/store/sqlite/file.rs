@@ -1,5 +1,14 @@
 //! The file: found, made, and opened, with everything checked that can go wrong.
 
+pub(super) mod error;
+pub(super) mod header;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) mod inotify;
+mod name;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) mod system;
+pub(super) mod tables;
+
 use std::{
     collections::BTreeMap,
     fs::{self, OpenOptions},
@@ -11,13 +20,10 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags};
 
+use self::error::{LONGEST, OpenError};
 #[cfg(any(target_os = "linux", target_os = "android"))]
-use super::file_system::FileSystem;
-use super::{
-    SqliteOptions,
-    error::{LONGEST, OpenError},
-    header, name, tables,
-};
+use self::system::FileSystem;
+use super::SqliteOptions;
 use crate::{error::in_one_line, sync::locked};
 
 /// The longest that opening waits for somebody who has the whole file locked, as for its repair after a crash.

@@ -43,7 +43,7 @@ use crate::{
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use listener::Listener;
-pub(in crate::store::sqlite) use table::ring;
+pub(crate) use table::ring;
 
 /// The way they come.
 #[cfg(any(target_os = "linux", target_os = "android"))]

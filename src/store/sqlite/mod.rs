@@ -10,25 +10,10 @@
 //! # }
 //! ```
 
-mod call;
-#[cfg(any(target_os = "linux", target_os = "android"))]
-mod deaths;
-mod error;
-mod fields;
 mod file;
-#[cfg(any(target_os = "linux", target_os = "android"))]
-mod file_system;
-mod header;
 mod hints;
-#[cfg(any(target_os = "linux", target_os = "android"))]
-mod inotify;
-mod json;
-mod name;
 mod proof;
-mod queue;
-mod restored;
 mod rows;
-mod tables;
 mod threads;
 #[cfg(test)]
 #[path = "../../../tests/support/wait.rs"]
@@ -45,16 +30,13 @@ use std::{
 use futures::{FutureExt, stream::BoxStream};
 use rusqlite::Connection;
 
-pub use self::error::OpenError;
+pub use self::file::error::OpenError;
 use self::{
-    call::call,
-    error::{STORE, Trouble},
-    file::OpenFile,
+    file::{OpenFile, error::STORE, header},
     hints::Hints,
     proof::{Listener, SessionFiles},
-    queue::Queue,
     rows::{Outcome, SqlRows},
-    threads::Place,
+    threads::{Place, backlog::Backlog, call::call, trouble::Trouble},
 };
 use super::{Answer, Capabilities, Cursor, Hint, Presence, Purged, Reach, Store, Topics, steps::Step};
 use crate::{
@@ -126,8 +108,8 @@ struct Home {
 struct Inner {
     home: Arc<Home>,
     options: SqliteOptions,
-    writes: Arc<Queue>,
-    reads: Arc<Queue>,
+    writes: Arc<Backlog>,
+    reads: Arc<Backlog>,
     /// The one that ends last.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -152,7 +134,7 @@ impl Home {
         let mut listener = None;
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if let Some(files) = &files {
-            let deaths = deaths::Deaths {
+            let deaths = threads::deaths::Deaths {
                 connection: file::connect_again(&file, options)?,
                 file: Arc::clone(&file),
                 files: Arc::clone(files),
@@ -256,7 +238,7 @@ impl SqliteStore {
             return Err(OpenError::InUse { path: path.to_owned() });
         }
         file::check(file.path(), &connection, "integrity_check")?;
-        let raised = restored::raise_terms(&mut connection, options.clock.wall());
+        let raised = rows::restored::raise_terms(&mut connection, options.clock.wall());
         raised.map_err(|error| OpenError::of_sqlite(file.path(), &error))
     }
 
@@ -271,8 +253,8 @@ impl SqliteStore {
             reads: Arc::default(),
             thread: Mutex::default(),
         };
-        let with = |connection, queue: &Arc<Queue>| {
-            Place::new(connection, Arc::clone(home), Arc::clone(queue), Arc::clone(&inner.options.clock))
+        let with = |connection, backlog: &Arc<Backlog>| {
+            Place::new(connection, Arc::clone(home), Arc::clone(backlog), Arc::clone(&inner.options.clock))
         };
         let reader = threads::reader(with(reads, &inner.reads)).map_err(failed)?;
         let writer = threads::writer(with(writes, &inner.writes), reader).map_err(failed)?;
@@ -339,10 +321,10 @@ impl Store for SqliteStore {
         sessions(reading "list sessions");
         take(synced "take locks");
         release(synced "release locks");
-        wait(unsynced "join a line");
-        stop_waiting(unsynced "leave a line");
-        waiters(reading "read a line");
-        places(reading "find places in line");
+        wait(unsynced "join a queue");
+        stop_waiting(unsynced "leave a queue");
+        waiters(reading "read a queue");
+        places(reading "find places in the queue");
         set_value(synced "set a value");
         locks(reading "read locks");
         list_locks(reading "list locks");

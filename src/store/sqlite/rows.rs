@@ -1,6 +1,9 @@
 //! Rows in tables: what the steps of the contract read and write, within a transaction.
 
+mod fields;
+mod json;
 mod locks;
+pub(super) mod restored;
 mod runs;
 mod schedules;
 mod sessions;
@@ -8,14 +11,12 @@ mod waiters;
 
 use rusqlite::{Connection, Params, Row as SqlRow};
 
-use super::{
-    fields::{self, Fields, Read},
-    proof::{Identity, SessionFiles},
-};
+use self::fields::{Fields, Read};
+use super::proof::{Identity, SessionFiles};
 use crate::{
     model::{Kind, LockId, MAX_NUMBER, Namespace, RunId, RunRecord, ScheduleId, SessionId, StoreTime, Term},
     store::{
-        Held, Line, LockRecord, Refusal, ScheduleRecord, SessionRecord, Ticket, Waiter,
+        Held, LockRecord, Queue, Refusal, ScheduleRecord, SessionRecord, Ticket, Waiter,
         steps::{Change, Listed, Row, Rows},
     },
 };
@@ -274,8 +275,8 @@ impl Rows for SqlRows<'_> {
         waiters::delete(self, place)
     }
 
-    fn line(&mut self, lock: &LockId, at_most: usize) -> Outcome<Line> {
-        waiters::line(self, lock, at_most)
+    fn queue(&mut self, lock: &LockId, at_most: usize) -> Outcome<Queue> {
+        waiters::queue(self, lock, at_most)
     }
 
     fn delete_waiters_of(&mut self, session: SessionId, at_most: usize) -> Outcome<u64> {

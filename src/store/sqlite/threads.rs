@@ -1,5 +1,11 @@
 //! The threads that the connections live on: one writes, one reads. They end when their queues are closed.
 
+pub(super) mod backlog;
+pub(super) mod call;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) mod deaths;
+pub(super) mod trouble;
+
 use std::{
     io,
     sync::Arc,
@@ -10,14 +16,14 @@ use std::{
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::oneshot;
 
+use self::{
+    backlog::{Backlog, Job},
+    trouble::Trouble,
+};
 use super::{
     Home,
-    error::Trouble,
-    file::LOG_KEPT,
-    header::beside,
-    queue::{Job, Queue},
+    file::{LOG_KEPT, header::beside, tables},
     rows::{Failure, SqlRows},
-    tables,
 };
 use crate::{clock::Clock, error::Applied, sync::locked, words};
 
@@ -35,12 +41,12 @@ const LOOKS_AT_LOG: u32 = 64;
 pub(super) struct Place {
     connection: Connection,
     home: Arc<Home>,
-    queue: Arc<Queue>,
+    backlog: Arc<Backlog>,
     clock: Arc<dyn Clock>,
 }
 
-/// Gives the queue up when the thread ends, for whatever reason: no caller waits in vain.
-struct Ending(Arc<Queue>);
+/// Gives the backlog up when the thread ends, for whatever reason: no caller waits in vain.
+struct Ending(Arc<Backlog>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
@@ -53,8 +59,8 @@ impl Drop for Ending {
 pub(super) fn writer(place: Place, reader: JoinHandle<()>) -> io::Result<JoinHandle<()>> {
     let mut writer = Writer { place, is_synced: true, commits: 0 };
     start("tenure-write", move || {
-        let _ending = Ending(Arc::clone(&writer.place.queue));
-        while let Some(is_synced) = writer.place.queue.wait() {
+        let _ending = Ending(Arc::clone(&writer.place.backlog));
+        while let Some(is_synced) = writer.place.backlog.wait() {
             writer.write(is_synced);
         }
         if reader.join().is_err() {
@@ -66,8 +72,8 @@ pub(super) fn writer(place: Place, reader: JoinHandle<()>) -> io::Result<JoinHan
 /// Starts the thread that reads.
 pub(super) fn reader(place: Place) -> io::Result<JoinHandle<()>> {
     start("tenure-read", move || {
-        let _ending = Ending(Arc::clone(&place.queue));
-        while place.queue.wait().is_some() {
+        let _ending = Ending(Arc::clone(&place.backlog));
+        while place.backlog.wait().is_some() {
             place.read();
         }
     })
@@ -105,10 +111,10 @@ impl Place {
     pub(super) fn new(
         connection: Connection,
         home: Arc<Home>,
-        queue: Arc<Queue>,
+        backlog: Arc<Backlog>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { connection, home, queue, clock }
+        Self { connection, home, backlog, clock }
     }
 
     fn rows(&self) -> SqlRows<'_> {
@@ -127,7 +133,7 @@ impl Place {
     /// Reads for all who wait, as of one moment.
     fn read(&self) {
         let begun = self.say("BEGIN");
-        let jobs = self.queue.begin(true, TOGETHER);
+        let jobs = self.backlog.begin(true, TOGETHER);
         if let Err(failure) = begun {
             return answer(jobs, &Err((self.trouble(&failure), Applied::No)));
         }
@@ -171,19 +177,19 @@ impl Writer {
             && failure.code() == Some(ErrorCode::DatabaseBusy)
         {
             // Whoever still waits for an answer waits for this, too.
-            self.place.queue.held_up(self.place.trouble(failure));
+            self.place.backlog.held_up(self.place.trouble(failure));
             return;
         }
-        self.place.queue.goes_on();
+        self.place.backlog.goes_on();
         let began_at = self.place.clock.now();
         if let Some(trouble) =
             began.err().map(|failure| self.place.trouble(&failure)).or_else(|| self.forbidden())
         {
             self.place.roll_back();
-            return answer(self.place.queue.begin(true, usize::MAX), &Err((trouble, Applied::No)));
+            return answer(self.place.backlog.begin(true, usize::MAX), &Err((trouble, Applied::No)));
         }
         // Also those that came meanwhile.
-        let jobs = self.place.queue.begin(self.is_synced, TOGETHER);
+        let jobs = self.place.backlog.begin(self.is_synced, TOGETHER);
         let Some((done, ended)) = self.run_and_commit(jobs) else { return };
         self.cut_log();
         let took = self.place.clock.now().since(began_at);

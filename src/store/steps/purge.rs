@@ -99,7 +99,7 @@ impl<R: Rows> Step<'_, R> {
             && i64::try_from(record.term.get()).is_ok_and(|term| term < now.minus(TERM_KEPT).as_millis())
     }
 
-    /// Frees what the next of the dead hold, deletes their places in line, and those whom nothing names any more.
+    /// Frees what the next of the dead hold, deletes their places in the queue, and those whom nothing names any more.
     /// Answers from where to go on.
     fn purge_the_dead(
         &mut self,

@@ -2,7 +2,7 @@
 
 use crate::{
     model::{Kind, LockId, Namespace, RunId, RunRecord, ScheduleId, SessionId, StoreTime, Term},
-    store::{Held, Line, LockRecord, Refusal, ScheduleRecord, SessionRecord, Ticket, Waiter},
+    store::{Held, LockRecord, Queue, Refusal, ScheduleRecord, SessionRecord, Ticket, Waiter},
 };
 
 /// A row that was looked for. One that cannot be used is a refusal, and is never written.
@@ -90,13 +90,13 @@ pub(in crate::store) trait Rows {
         at_most: usize,
     ) -> Result<Vec<Listed<Held>>, Self::Failure>;
 
-    /// Returns whether there is a place in line, readable or not.
+    /// Returns whether there is a place in the queue, readable or not.
     fn has_waiter(&mut self, place: &(LockId, SessionId, Ticket)) -> Result<bool, Self::Failure>;
     fn put_waiter(&mut self, waiter: &Waiter) -> Result<(), Self::Failure>;
     fn delete_waiter(&mut self, place: &(LockId, SessionId, Ticket)) -> Result<(), Self::Failure>;
 
-    /// The first in line.
-    fn line(&mut self, lock: &LockId, at_most: usize) -> Result<Line, Self::Failure>;
+    /// The first in the queue.
+    fn queue(&mut self, lock: &LockId, at_most: usize) -> Result<Queue, Self::Failure>;
 
     /// Deletes so many places of a session at most, and says how many.
     fn delete_waiters_of(&mut self, session: SessionId, at_most: usize) -> Result<u64, Self::Failure>;

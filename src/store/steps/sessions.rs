@@ -13,12 +13,12 @@ use crate::{
 
 /// The locks of a dead session that are read at a time.
 const TOLD_AT_ONCE: usize = 500;
-/// The places in line of a dead session that are given up at once; a purge finds the others.
+/// The places in the queue of a dead session that are given up at once; a purge finds the others.
 const PLACES_AT_ONCE: usize = 10_000;
 /// More bells than a store keeps are a gap, after which whoever listens looks everywhere.
 const BELLS_KEPT: usize = 4096;
-/// The waiters in the line of each lock that are notified: the first may have died with it.
-const FIRST_IN_LINE: usize = 4;
+/// The waiters in the queue of each lock that are notified: the first may have died with it.
+const FIRST_IN_QUEUE: usize = 4;
 
 impl<R: Rows> Step<'_, R> {
     pub(in crate::store) fn open(&mut self, open: Open) -> Result<SessionSeen, R::Failure> {
@@ -97,7 +97,7 @@ impl<R: Rows> Step<'_, R> {
                     return Ok(SessionSeen::of(record));
                 }
                 if ground == Evidence::Gone {
-                    // First: a line whose head is dead would be told to nobody.
+                    // First: a queue whose head is dead would be told to nobody.
                     self.rows.delete_waiters_of(session, PLACES_AT_ONCE)?;
                     self.ring_of_what_it_held(session)?;
                 }
@@ -117,9 +117,9 @@ impl<R: Rows> Step<'_, R> {
             let last =
                 if page.len() < TOLD_AT_ONCE { None } else { page.last().map(|row| row.place.clone()) };
             for held in page.into_iter().filter_map(|row| row.record.ok()) {
-                let line = self.rows.line(&held.lock, FIRST_IN_LINE)?.waiters;
-                let line: Vec<_> = line.iter().map(|waiter| waiter.by.session).collect();
-                self.ring(Bell::bereft(&held.lock, dead, &line));
+                let queue = self.rows.queue(&held.lock, FIRST_IN_QUEUE)?.waiters;
+                let queue: Vec<_> = queue.iter().map(|waiter| waiter.by.session).collect();
+                self.ring(Bell::bereft(&held.lock, dead, &queue));
             }
             after = last;
             if after.is_none() || self.bells.len() > BELLS_KEPT {

@@ -50,13 +50,13 @@ operations! {
     /// [`Store::release`](crate::store::Store::release).
     Release, write, "release locks";
     /// [`Store::wait`](crate::store::Store::wait).
-    Wait, write, "join a line";
+    Wait, write, "join a queue";
     /// [`Store::stop_waiting`](crate::store::Store::stop_waiting).
-    StopWaiting, write, "leave a line";
+    StopWaiting, write, "leave a queue";
     /// [`Store::waiters`](crate::store::Store::waiters).
-    Waiters, read, "read a line";
+    Waiters, read, "read a queue";
     /// [`Store::places`](crate::store::Store::places).
-    Places, read, "find places in line";
+    Places, read, "find places in the queue";
     /// [`Store::set_value`](crate::store::Store::set_value).
     SetValue, write, "set a value";
     /// [`Store::locks`](crate::store::Store::locks).

@@ -39,7 +39,7 @@ fn in_every_place(document: &Document) -> bool {
         faithful(document, bare::read_session, |session: &SessionRecord| written::session(session)),
         faithful(document, bare::read_waiter, |waiter| {
             let mut document = written::waiter(waiter);
-            // What stands in line is read from the fields.
+            // What stands in the queue is read from the fields.
             document.remove("_id");
             document
         }),

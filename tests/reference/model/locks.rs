@@ -16,7 +16,7 @@ pub(crate) struct Lock {
     /// Number of the grants that the record has forgotten, because it was purged.
     forgotten: usize,
     closed: Option<Closing>,
-    /// True if a session joined its line while it was held, and it was not released as `Free` since.
+    /// True if a session joined its queue while it was held, and it was not released as `Free` since.
     pub(super) wanted: bool,
     /// The clock's weeks when it was last granted.
     weeks: u64,

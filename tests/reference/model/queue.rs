@@ -1,11 +1,11 @@
 use tenure::{
     model::{LockId, SessionId, StoreTime},
-    store::{Candidate, Line, Ticket, Wait},
+    store::{Candidate, Queue, Ticket, Wait},
 };
 
 use super::{Check, Life, Model, Once, ensure};
 
-/// A place in line.
+/// A place in the queue.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) lock: LockId,
@@ -27,41 +27,41 @@ impl Model {
         {
             held.wanted |= held.holder().is_some();
         }
-        if !self.line.iter().any(|place| place.is(lock, by.session, by.ticket)) {
-            self.line.push(Place { lock: lock.clone(), by: by.clone(), since: Once::default() });
+        if !self.queue.iter().any(|place| place.is(lock, by.session, by.ticket)) {
+            self.queue.push(Place { lock: lock.clone(), by: by.clone(), since: Once::default() });
         }
     }
 
     pub(crate) fn stop_waiting(&mut self, (lock, session, ticket): &(LockId, SessionId, Ticket)) {
-        self.line.retain(|place| !place.is(lock, *session, *ticket));
+        self.queue.retain(|place| !place.is(lock, *session, *ticket));
     }
 
     /// Removes the places of dead sessions.
     pub(crate) fn leave_the_dead(&mut self) {
         let lives = &self.lives;
-        self.line.retain(|place| !lives.get(&place.by.session).is_some_and(Life::is_dead));
+        self.queue.retain(|place| !lives.get(&place.by.session).is_some_and(Life::is_dead));
     }
 
-    /// Every place in line, looked for in the lines of all these locks: in order, and whether it is there.
+    /// Every place in the queue, looked for in the queues of all these locks: in order, and whether it is there.
     pub(crate) fn places(&self, locks: &[LockId]) -> Vec<((LockId, SessionId, Ticket), bool)> {
-        let tickets = self.line.iter().map(|place| (place.by.session, place.by.ticket));
+        let tickets = self.queue.iter().map(|place| (place.by.session, place.by.ticket));
         let each = tickets.flat_map(|(session, ticket)| {
             locks.iter().map(move |lock| {
-                let stands = self.line.iter().any(|place| place.is(lock, session, ticket));
+                let stands = self.queue.iter().any(|place| place.is(lock, session, ticket));
                 ((lock.clone(), session, ticket), stands)
             })
         });
         each.collect()
     }
 
-    /// The whole line, or the first `at_most` of it.
-    pub(crate) fn line_seen(&mut self, lock: &LockId, at_most: usize, seen: &Line) -> Check {
-        let mut places: Vec<_> = self.line.iter_mut().filter(|place| place.lock == *lock).collect();
+    /// The whole queue, or the first `at_most` of it.
+    pub(crate) fn queue_seen(&mut self, lock: &LockId, at_most: usize, seen: &Queue) -> Check {
+        let mut places: Vec<_> = self.queue.iter_mut().filter(|place| place.lock == *lock).collect();
         let length = places.len().min(at_most);
         let whole = places.len() < at_most;
         ensure!(seen.whole == whole, "of {} places, {at_most} were asked for: {seen:?}", places.len());
         let seen = &seen.waiters[..];
-        ensure!(seen.len() == length, "{length} must be read of the line, not {seen:?}");
+        ensure!(seen.len() == length, "{length} must be read of the queue, not {seen:?}");
         let rising = seen.is_sorted_by(|one, next| one.since <= next.since);
         ensure!(rising, "the longest wait must come first: {seen:?}");
         for waiter in seen {

@@ -175,7 +175,7 @@ impl Model {
         ensure!(!named, "session {id} was purged, and a lock names it");
         self.lives.remove(&id);
         *self.met.entry("purge: session".to_owned()).or_default() += 1;
-        self.line.retain(|place| place.by.session != id);
+        self.queue.retain(|place| place.by.session != id);
         Ok(())
     }
 }

@@ -99,9 +99,9 @@ impl Screen {
                     @for queue in queues.iter().take(SHOWN) {
                         li {
                             (key(&context.base, &queue.lock.record.id)) ": "
-                            (count(queue.line.waiters.len(), "waiter"))
-                            @if !queue.line.whole { " and others" }
-                            @if let Some(first) = queue.line.waiters.first() { ", the first came " (since(first.since, *now)) }
+                            (count(queue.queue.waiters.len(), "waiter"))
+                            @if !queue.queue.whole { " and others" }
+                            @if let Some(first) = queue.queue.waiters.first() { ", the first came " (since(first.since, *now)) }
                         }
                     }
                 }

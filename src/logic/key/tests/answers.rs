@@ -156,7 +156,7 @@ fn a_ticket_that_is_given_up_is_looked_after_if_its_take_was_not_answered() {
 }
 
 #[test]
-fn a_ticket_that_is_given_up_is_looked_after_when_it_has_left_the_line() {
+fn a_ticket_that_is_given_up_is_looked_after_when_it_has_left_the_queue() {
     let mut one = Lone::new();
     let holder = one.world.open();
     let by = World::candidate(holder, Ticket::new(1));
@@ -177,7 +177,7 @@ fn a_ticket_that_is_given_up_is_looked_after_when_it_has_left_the_line() {
     one.answer(leave, left);
     one.perform(is_look);
     while !one.is_free() {
-        one.perform(|op| matches!(op, Op::Leave(_) | Op::ReadLine { .. } | Op::Release { .. }));
+        one.perform(|op| matches!(op, Op::Leave(_) | Op::ReadQueue { .. } | Op::Release { .. }));
     }
 }
 
@@ -260,7 +260,7 @@ fn a_lock_that_is_lost_keeps_others_of_this_instance_out_until_its_job_has_ended
     one.perform(is_confirm);
     assert!(one.is_lost());
     let next = one.contend(WaitMode::WAITS);
-    assert_eq!(one.next(), NextOp::Idle, "it does not stand in line for what it could not take up");
+    assert_eq!(one.next(), NextOp::Idle, "it does not stand in the queue for what it could not take up");
     // It is granted all the same: it is passed on, since what lost the lock still runs.
     let record = ready(one.world.store.locks(vec![lock()], LIMIT)).pop().unwrap().found().unwrap();
     let then = ReleaseTo::HandTo(Box::new(World::candidate(one.session, next)));
@@ -273,7 +273,7 @@ fn a_lock_that_is_lost_keeps_others_of_this_instance_out_until_its_job_has_ended
     let session = one.session;
     one.machine(|machine, _| machine.found(asked, now, session, next, record.term));
     while !one.is_free() {
-        one.perform(|op| matches!(op, Op::Leave(_) | Op::ReadLine { .. } | Op::Release { .. }));
+        one.perform(|op| matches!(op, Op::Leave(_) | Op::ReadQueue { .. } | Op::Release { .. }));
     }
     assert!(one.world.instances[0].pending.contains_key(&next));
     one.ended(ticket);

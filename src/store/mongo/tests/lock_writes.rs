@@ -11,11 +11,10 @@ use crate::{
     store::{
         Release, ReleaseTo, Take,
         mongo::{
-            line::want_statement,
-            locks::latest_held,
-            queries::{find, modify},
-            release::release_statements,
-            take::take_statement,
+            documents::queries::{find, modify},
+            ops::{
+                locks::latest_held, queue::want_statement, release::release_statements, take::take_statement,
+            },
         },
     },
 };

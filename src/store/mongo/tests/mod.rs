@@ -9,7 +9,7 @@ use std::{fmt::Write as _, time::Duration};
 use bson::{Bson, doc};
 use expect_test::Expect;
 
-use super::queries::Statement;
+use super::documents::queries::Statement;
 use crate::{
     model::{Holder, Kind, LockId, SessionId, Why},
     store::{Candidate, Ticket},

@@ -11,10 +11,12 @@ use crate::{
     store::{
         Claim, Define, Instruction, RunNow,
         mongo::{
-            batch::BATCH,
-            queries::Statement,
-            runs::{claim_statement, last_entries, raise_mark_statement, run_id, runs_of},
-            schedules::{define_statement, instruct_statement},
+            documents::queries::Statement,
+            ops::{
+                batch::BATCH,
+                runs::{claim_statement, last_entries, raise_mark_statement, run_id, runs_of},
+                schedules::{define_statement, instruct_statement},
+            },
         },
     },
 };

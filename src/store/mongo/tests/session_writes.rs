@@ -7,7 +7,7 @@ use crate::{
     model::{SessionId, Term, Why},
     store::{
         Beat, BeatWrite, Declaration, Evidence, Nonce,
-        mongo::sessions::{beat_statement, declare_statement},
+        mongo::ops::sessions::{beat_statement, declare_statement},
     },
 };
 

@@ -8,8 +8,8 @@ use tokio::sync::broadcast;
 
 use super::{Heard, table::Reader};
 use crate::{
-    store::sqlite::{
-        file::OpenFile,
+    store::sqlite::file::{
+        OpenFile,
         inotify::{Stop, Watch, Woken},
     },
     words::Under,

@@ -13,11 +13,7 @@ const PRUNED_EVERY: i64 = 256;
 
 /// Rings these bells, in the transaction that is open on the connection: they are heard if it commits, once it is
 /// [announced](super::Hints::announce).
-pub(in crate::store::sqlite) fn ring(
-    connection: &Connection,
-    bells: &[Bell],
-    at: StoreTime,
-) -> rusqlite::Result<()> {
+pub(crate) fn ring(connection: &Connection, bells: &[Bell], at: StoreTime) -> rusqlite::Result<()> {
     if bells.is_empty() {
         return Ok(());
     }

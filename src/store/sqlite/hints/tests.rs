@@ -14,7 +14,7 @@ use crate::{
     model::{Kind, LockId, SessionId, StoreTime},
     store::{
         News,
-        sqlite::{tables, wait},
+        sqlite::{file::tables, wait},
     },
 };
 

@@ -24,7 +24,7 @@ pub(super) fn news(news: &News) -> String {
         News::Lock(lock) => of_lock("lock", lock),
         News::Handed(lock) => of_lock("handed", lock),
         News::Revoked(lock) => of_lock("revoked", lock),
-        News::Line(lock) => of_lock("line", lock),
+        News::Queue(lock) => of_lock("line", lock),
         News::Member(session) => format!("member{TAB}{session}"),
         News::Asked(session) => format!("asked{TAB}{session}"),
         News::Schedule(schedule) => format!("schedule{TAB}{}{TAB}{}", schedule.namespace, schedule.name),
@@ -67,7 +67,7 @@ fn read_news(text: &str) -> Option<News> {
                 "lock" => Some(News::Lock(lock)),
                 "handed" => Some(News::Handed(lock)),
                 "revoked" => Some(News::Revoked(lock)),
-                "line" => Some(News::Line(lock)),
+                "line" => Some(News::Queue(lock)),
                 _ => None,
             }
         }
@@ -143,7 +143,7 @@ mod tests {
                 0 => News::Lock(lock),
                 1 => News::Handed(lock),
                 2 => News::Revoked(lock),
-                3 => News::Line(lock),
+                3 => News::Queue(lock),
                 4 => News::Member(session),
                 5 => News::Asked(session),
                 _ => {

@@ -17,7 +17,12 @@ use rustix::{
 };
 
 use super::Identity;
-use crate::{model::SessionId, store::Presence, store::sqlite::file_system::FileSystem, sync::locked, words};
+use crate::{
+    model::SessionId,
+    store::{Presence, sqlite::file::system::FileSystem},
+    sync::locked,
+    words,
+};
 
 /// Where the kernel says which boot this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -30,7 +35,7 @@ const OPEN_TO: Mode =
 const ATTEMPTS: u32 = 16;
 
 /// The folder in which each session has a file.
-pub(in crate::store::sqlite) struct SessionFiles {
+pub(crate) struct SessionFiles {
     path: PathBuf,
     folder: OwnedFd,
     /// The id of this boot of this kernel.
@@ -43,19 +48,19 @@ pub(in crate::store::sqlite) struct SessionFiles {
 
 /// Proof that a session's process is gone. There is no other way to get one than [`SessionFiles::prove`].
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::store::sqlite) struct Proof {
+pub(crate) struct Proof {
     session: SessionId,
 }
 
 impl Proof {
-    pub(in crate::store::sqlite) const fn session(&self) -> SessionId {
+    pub(crate) const fn session(&self) -> SessionId {
         self.session
     }
 }
 
 /// Reason why there is no proof that a session is dead.
 #[derive(Debug)]
-pub(in crate::store::sqlite) enum NoProof {
+pub(crate) enum NoProof {
     /// The session's file is locked: its process lives, frozen or not, or one that it forked.
     Held,
     /// The session has no file.
@@ -81,7 +86,7 @@ impl fmt::Display for NoProof {
 }
 
 /// A file that is held for a session. It is let go when this is dropped.
-pub(in crate::store::sqlite) struct HeldFile {
+pub(crate) struct HeldFile {
     session: SessionId,
     #[cfg(test)]
     identity: Identity,
@@ -93,17 +98,17 @@ pub(in crate::store::sqlite) struct HeldFile {
 impl HeldFile {
     /// Returns the identity that the session's record is to contain.
     #[cfg(test)]
-    pub(in crate::store::sqlite) const fn identity(&self) -> &Identity {
+    pub(crate) const fn identity(&self) -> &Identity {
         &self.identity
     }
 
     #[cfg(test)]
-    pub(in crate::store::sqlite) const fn session(&self) -> SessionId {
+    pub(crate) const fn session(&self) -> SessionId {
         self.session
     }
 
     #[cfg(test)]
-    pub(in crate::store::sqlite) const fn file(&self) -> &OwnedFd {
+    pub(crate) const fn file(&self) -> &OwnedFd {
         &self.file
     }
 }
@@ -145,7 +150,7 @@ impl SessionFiles {
     ///
     /// # Errors
     /// The folder cannot be made or opened; the error names it.
-    pub(in crate::store::sqlite) fn open(path: &Path, mode: u32) -> io::Result<Option<Self>> {
+    pub(crate) fn open(path: &Path, mode: u32) -> io::Result<Option<Self>> {
         let say = |doing: &'static str| move |error: Errno| told(doing, path, error);
         let file_mode = Mode::from_raw_mode(mode) & OPEN_TO;
         let made = match mkdir(path, Mode::RWXU) {
@@ -180,7 +185,7 @@ impl SessionFiles {
         Ok(Some(Self { path, folder, boot, file_mode, held: Arc::default() }))
     }
 
-    pub(in crate::store::sqlite) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -188,18 +193,18 @@ impl SessionFiles {
     ///
     /// # Errors
     /// The file cannot be made, or was there already; the error names it.
-    pub(in crate::store::sqlite) fn presence(&self, session: SessionId) -> io::Result<Presence> {
+    pub(crate) fn presence(&self, session: SessionId) -> io::Result<Presence> {
         self.hold(session).map(Presence::of_file)
     }
 
     /// The file that this process holds for a session, if it does: what the session's record is to say.
-    pub(in crate::store::sqlite) fn identity(&self, session: SessionId) -> Option<Identity> {
+    pub(crate) fn identity(&self, session: SessionId) -> Option<Identity> {
         locked(&self.held).get(&session).cloned()
     }
 
     /// Makes a session's file and locks it. It gets its name when it is locked: so whoever finds a file by that name,
     /// and not locked, knows that its holder is gone.
-    pub(in crate::store::sqlite) fn hold(&self, session: SessionId) -> io::Result<HeldFile> {
+    pub(crate) fn hold(&self, session: SessionId) -> io::Result<HeldFile> {
         let name = session.to_string();
         let failed = |error| told("make", &self.path.join(&name), error);
         let mut attempts = 0;
@@ -263,11 +268,7 @@ impl SessionFiles {
     ///
     /// # Errors
     /// There is no proof, for this reason.
-    pub(in crate::store::sqlite) fn prove(
-        &self,
-        session: SessionId,
-        identity: &Identity,
-    ) -> Result<Proof, NoProof> {
+    pub(crate) fn prove(&self, session: SessionId, identity: &Identity) -> Result<Proof, NoProof> {
         if identity.boot != self.boot {
             return Err(NoProof::AnotherBoot);
         }
@@ -303,18 +304,18 @@ impl SessionFiles {
     ///
     /// # Errors
     /// It is not so, for this reason.
-    pub(in crate::store::sqlite) fn is_let_go(&self, session: SessionId) -> Result<(), NoProof> {
+    pub(crate) fn is_let_go(&self, session: SessionId) -> Result<(), NoProof> {
         self.let_go(&session.to_string(), |_| true).map(drop)
     }
 
     /// Removes the file of a session that has no record, if nobody holds it any more. To be called while nobody can
     /// insert a record: then none can come that names the file, since whoever inserts one looks whether it is held.
-    pub(in crate::store::sqlite) fn remove_stray(&self, session: SessionId) {
+    pub(crate) fn remove_stray(&self, session: SessionId) {
         self.remove_let_go(&session.to_string());
     }
 
     /// Removes the files whose makers died before they gave them their names.
-    pub(in crate::store::sqlite) fn remove_unfinished(&self) {
+    pub(crate) fn remove_unfinished(&self) {
         match self.names() {
             Ok(names) => {
                 for new in names.iter().filter(|name| name.starts_with(NEW)) {
@@ -336,7 +337,7 @@ impl SessionFiles {
 
     /// Removes the file of a session, whose record says that it is dead. Nothing is removed before that: a file that
     /// is missing proves nothing.
-    pub(in crate::store::sqlite) fn remove(&self, dead: SessionId) {
+    pub(crate) fn remove(&self, dead: SessionId) {
         self.unlink(&dead.to_string());
     }
 
@@ -352,12 +353,12 @@ impl SessionFiles {
     }
 
     /// Returns whether somebody holds the file of a session.
-    pub(in crate::store::sqlite) fn is_anybody_there(&self) -> io::Result<bool> {
+    pub(crate) fn is_anybody_there(&self) -> io::Result<bool> {
         Ok(self.sessions()?.into_iter().any(|session| matches!(self.is_let_go(session), Err(NoProof::Held))))
     }
 
     /// The sessions that have a file.
-    pub(in crate::store::sqlite) fn sessions(&self) -> io::Result<Vec<SessionId>> {
+    pub(crate) fn sessions(&self) -> io::Result<Vec<SessionId>> {
         // Nobody else's business is in there; what is, stays.
         Ok(self.names()?.iter().filter_map(|name| name.parse().ok()).collect())
     }

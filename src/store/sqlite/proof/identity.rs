@@ -4,11 +4,11 @@ use std::{fmt, str::FromStr};
 
 /// The one file that proves a session dead: device, inode, and the kernel that gave its lock.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(in crate::store::sqlite) struct Identity {
-    pub(in crate::store::sqlite) device: u64,
-    pub(in crate::store::sqlite) inode: u64,
+pub(crate) struct Identity {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
     /// The content of `/proc/sys/kernel/random/boot_id`.
-    pub(in crate::store::sqlite) boot: String,
+    pub(crate) boot: String,
 }
 
 /// As a record has it: `device:inode:boot`, the numbers as `stat` shows them.
@@ -26,7 +26,7 @@ impl fmt::Debug for Identity {
 
 /// A text that names no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store::sqlite) struct NotAnIdentity;
+pub(crate) struct NotAnIdentity;
 
 impl FromStr for Identity {
     type Err = NotAnIdentity;

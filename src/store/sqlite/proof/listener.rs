@@ -14,7 +14,7 @@ use super::{Identity, NoProof, Proof, SessionFiles};
 use crate::{
     clock::{Clock, Moment, SystemClock},
     model::SessionId,
-    store::sqlite::inotify::{Stop, Watch, Woken},
+    store::sqlite::file::inotify::{Stop, Watch, Woken},
     words,
 };
 
@@ -30,7 +30,7 @@ const PART: usize = 500;
 
 /// The state of a session on record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::store::sqlite) enum OnRecord {
+pub(crate) enum OnRecord {
     /// The session is alive, and holds that file, if it could be given one.
     Alive(Option<Identity>),
     /// The session is dead: its file is not needed any more.
@@ -40,7 +40,7 @@ pub(in crate::store::sqlite) enum OnRecord {
 }
 
 /// The records of sessions, as the thread needs them. Called on the thread alone.
-pub(in crate::store::sqlite) trait Register: Send + 'static {
+pub(crate) trait Register: Send + 'static {
     /// Reads what is on record of these sessions. One whose record cannot be read is left out.
     fn look(&mut self, sessions: &[SessionId]) -> Vec<(SessionId, OnRecord)>;
 
@@ -53,7 +53,7 @@ pub(in crate::store::sqlite) trait Register: Send + 'static {
 
 /// The thread. It ends when this is dropped, as soon as it has finished what it does.
 #[derive(Debug)]
-pub(in crate::store::sqlite) struct Listener {
+pub(crate) struct Listener {
     stop: Stop,
     thread: JoinHandle<()>,
 }
@@ -63,10 +63,7 @@ impl Listener {
     ///
     /// # Errors
     /// The folder cannot be watched, or the thread cannot be started.
-    pub(in crate::store::sqlite) fn start(
-        files: Arc<SessionFiles>,
-        register: impl Register,
-    ) -> io::Result<Self> {
+    pub(crate) fn start(files: Arc<SessionFiles>, register: impl Register) -> io::Result<Self> {
         // Before the files are looked at, so that none is closed in between.
         let (watch, stop) = Watch::new(files.path(), WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR)?;
         let ear = Ear { files, register, watch, awaited: BTreeMap::new() };
@@ -77,7 +74,7 @@ impl Listener {
     }
 
     /// Ends the thread, and waits until it has ended.
-    pub(in crate::store::sqlite) fn end(self) {
+    pub(crate) fn end(self) {
         let Self { stop, thread } = self;
         drop(stop);
         if thread.join().is_err() {

@@ -3,15 +3,15 @@
 use rusqlite::params;
 
 use super::{Failure, Outcome, SqlRows, bytes, rows, shown};
+use super::{
+    fields::{Fields, Raw, Read, long, millis, parts, place},
+    json,
+};
 use crate::{
     model::{Kind, LockId, Namespace, SessionId, Term, Value},
     store::{
         Closed, Held, Holding, LockRecord, Ticket,
-        sqlite::{
-            fields::{Fields, Raw, Read, long, millis, parts, place},
-            json,
-            tables::LAYOUT,
-        },
+        sqlite::file::tables::LAYOUT,
         steps::{Listed, Row},
     },
 };

@@ -2,6 +2,7 @@
 
 use rusqlite::{params, types::ValueRef};
 
+use super::fields::{Fields, Raw, Read, long, parts, place, quoted};
 use super::{Failure, Outcome, SqlRows, bytes, rows, shown};
 use crate::{
     model::{
@@ -9,10 +10,7 @@ use crate::{
         Skipped, StoreTime, Term, Why,
     },
     store::{
-        sqlite::{
-            fields::{Fields, Raw, Read, long, parts, place, quoted},
-            tables::LAYOUT,
-        },
+        sqlite::file::tables::LAYOUT,
         steps::{Listed, Row},
     },
 };

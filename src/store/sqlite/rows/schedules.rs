@@ -3,15 +3,15 @@
 use rusqlite::params;
 
 use super::{Outcome, SqlRows, bytes, rows, shown};
+use super::{
+    fields::{Fields, Raw, Read, long},
+    json,
+};
 use crate::{
     model::{Holder, Namespace, Rules, ScheduleId, ScheduleName, StoreTime, Term, Why},
     store::{
         Definition, Pause, ScheduleRecord,
-        sqlite::{
-            fields::{Fields, Raw, Read, long},
-            json,
-            tables::LAYOUT,
-        },
+        sqlite::file::tables::LAYOUT,
         steps::{Listed, Row},
     },
 };

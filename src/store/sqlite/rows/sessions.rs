@@ -3,16 +3,15 @@
 use rusqlite::params;
 
 use super::{Outcome, SqlRows, bytes, rows, shown};
+use super::{
+    fields::{Fields, Raw, Read, long, millis},
+    json,
+};
 use crate::{
     model::{Holder, Namespace, SessionId, StoreTime, Why},
     store::{
         About, Beat, Death, Nonce, SessionRecord,
-        sqlite::{
-            fields::{Fields, Raw, Read, long, millis},
-            json,
-            proof::Identity,
-            tables::LAYOUT,
-        },
+        sqlite::{file::tables::LAYOUT, proof::Identity},
         steps::{Listed, Row},
     },
 };

@@ -1,17 +1,12 @@
-//! The rows of places in line.
+//! The rows of places in the queue.
 
 use rusqlite::params;
 
+use super::fields::{Fields, Read, long, millis};
 use super::{Outcome, SqlRows, rows};
 use crate::{
     model::{LockId, SessionId, Value, Who, Why},
-    store::{
-        Line, Ticket, Waiter,
-        sqlite::{
-            fields::{Fields, Read, long, millis},
-            tables::LAYOUT,
-        },
-    },
+    store::{Queue, Ticket, Waiter, sqlite::file::tables::LAYOUT},
 };
 
 pub(super) fn has(sql: &SqlRows<'_>, (lock, session, ticket): &(LockId, SessionId, Ticket)) -> Outcome<bool> {
@@ -75,18 +70,18 @@ fn read_waiter(fields: &mut Fields<'_>, lock: &LockId) -> Read<Waiter> {
     Ok(Waiter { lock: lock.clone(), by: fields.candidate()?, since })
 }
 
-pub(super) fn line(sql: &SqlRows<'_>, lock: &LockId, at_most: usize) -> Outcome<Line> {
-    let line = "SELECT v, since, session, ticket, ttl_ms, holder, who, why, value, lock_delay_ms FROM waiters \
+pub(super) fn queue(sql: &SqlRows<'_>, lock: &LockId, at_most: usize) -> Outcome<Queue> {
+    let queue = "SELECT v, since, session, ticket, ttl_ms, holder, who, why, value, lock_delay_ms FROM waiters \
          WHERE ns = ?1 AND kind = ?2 AND key = ?3 ORDER BY since, session, ticket LIMIT ?4";
     let mut waiters = Vec::new();
     let mut found = 0;
     let params = params![lock.namespace.as_str(), lock.kind.to_string(), lock.key.as_str(), rows(at_most)];
-    sql.each(line, params, |row| {
+    sql.each(queue, params, |row| {
         found += 1;
         waiters.extend(Fields::of(row).and_then(|mut fields| read_waiter(&mut fields, lock)).ok());
         Ok(())
     })?;
-    Ok(Line { waiters, whole: found < at_most })
+    Ok(Queue { waiters, whole: found < at_most })
 }
 
 pub(super) fn delete_of(sql: &SqlRows<'_>, session: SessionId, at_most: usize) -> Outcome<u64> {

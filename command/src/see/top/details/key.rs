@@ -89,7 +89,7 @@ fn waiters(page: &mut Page<'_>, waiters: &[Waiter], whole: bool) {
         return;
     }
     let now = page.now();
-    page.heading(&format!("{} in line, the longest first", count(waiters.len(), "waiter")));
+    page.heading(&format!("{} in the queue, the longest first", count(waiters.len(), "waiter")));
     for (at, waiter) in waiters.iter().enumerate() {
         let by = &waiter.by;
         let said = |name: &str, text: Option<String>| {

@@ -6,7 +6,7 @@ use tenure::{
     model::{Kind, LockId, SessionId},
     store::LockRecord,
 };
-use tenure_look::{Liveness, Picture, Queue, ago, length};
+use tenure_look::{Liveness, LockQueue, Picture, ago, length};
 
 use super::{
     super::list::{Cell, Column, List, Row, Subject, Tone},
@@ -27,7 +27,7 @@ const COLUMNS: &[Column] = &[
 ];
 
 pub(super) fn list(picture: &Picture) -> List {
-    let queues: BTreeMap<LockId, Queue> =
+    let queues: BTreeMap<LockId, LockQueue> =
         picture.queues().into_iter().map(|queue| (queue.lock.record.id.clone(), queue)).collect();
     let lives = lives(picture);
     let mut rows: Vec<_> =
@@ -46,7 +46,7 @@ fn lives(picture: &Picture) -> BTreeMap<SessionId, Liveness> {
 
 fn row(
     record: &LockRecord,
-    queue: Option<&Queue>,
+    queue: Option<&LockQueue>,
     lives: &BTreeMap<SessionId, Liveness>,
     picture: &Picture,
 ) -> Row {
@@ -64,7 +64,7 @@ fn row(
         said(by.map(|by| by.holder.to_string())),
         since.map_or_else(|| Cell::text(""), |at| Cell::text(ago(at, now)).by(-at.as_millis())),
         waiting(queue),
-        said(queue.and_then(|queue| queue.line.waiters.first()).map(|next| next.by.holder.to_string())),
+        said(queue.and_then(|queue| queue.queue.waiters.first()).map(|next| next.by.holder.to_string())),
         Cell::text(record.term.to_string()).by(record.term.get()),
         said(by.and_then(|by| by.who.as_ref()).map(ToString::to_string)),
         said(by.and_then(|by| by.why.as_ref()).map(ToString::to_string)),
@@ -93,9 +93,9 @@ pub(in super::super) fn state(
 }
 
 /// Returns the number of waiters, as far as they were read.
-fn waiting(queue: Option<&Queue>) -> Cell {
+fn waiting(queue: Option<&LockQueue>) -> Cell {
     let Some(queue) = queue else { return Cell::text("").by(0) };
-    let count = queue.line.waiters.len();
-    let more = if queue.line.whole { "" } else { "+" };
+    let count = queue.queue.waiters.len();
+    let more = if queue.queue.whole { "" } else { "+" };
     Cell::text(format!("{count}{more}")).by(count).tone(Tone::Note)
 }

@@ -1,0 +1,290 @@
+//! The queue: joining it, leaving it, and who of it is given the lock. It decides nothing: whatever of this
+//! fails rests by itself, and takes, releases and looks go on without it.
+
+use std::time::Duration;
+
+use super::{
+    KeyMachine,
+    state::{Contender, NextStep, QueuePlace, Return},
+    types::{Context, Handback, Op, Output},
+};
+use crate::{
+    clock::Moment,
+    logic::watch::Liveness,
+    model::{Holder, SessionId},
+    store::{Candidate, Queue, ReleaseTo, Ticket, Waiter},
+};
+
+/// Most waiters a releaser reads: the first, and some more in case that one is dead.
+pub(crate) const FIRST_IN_QUEUE: usize = 8;
+/// A queue that was read while the lock was held is as good as new for so long.
+const QUEUE_KEPT: Duration = Duration::from_secs(1);
+/// The n-th instance in the queue tries so much later than the one before it, that a free lock is no stampede.
+const STEP_BACK: Duration = Duration::from_millis(50);
+/// Longest time to hold back.
+const LONGEST_STEP_BACK: Duration = Duration::from_secs(1);
+/// Most waiters ahead of this instance that it watches: should a lock be handed to one that died, its death is
+/// near.
+pub(crate) const WATCHED_AHEAD: usize = 3;
+/// Most waiters among whom a successor is looked for by name.
+pub(crate) const WHOLE_QUEUE: usize = 1000;
+/// Most sessions that are told of a lock that nobody in the queue is given.
+pub(super) const MOST_TOLD: usize = 32;
+/// Most tries in a row to leave the queue. Whoever reads the queue removes what is left then.
+const LEAVE_TRIES: u32 = 10;
+
+impl KeyMachine {
+    // ----- what to do
+
+    /// Returns what is to be done about the queue, unless it rests.
+    pub(super) fn queue_op(&self, context: Context<'_>) -> Option<Op> {
+        let now = context.now;
+        if self.registration.is_over(now) && self.has_to_register(context) {
+            let unregistered = self.contenders.iter().filter(|contender| contender.is_unregistered());
+            return Some(Op::Register(unregistered.map(|contender| (*contender.by).clone()).collect()));
+        }
+        if self.leaving.rest.is_over(now) && !self.leaving.tickets.is_empty() {
+            return Some(Op::Leave(self.leaving.tickets.clone()));
+        }
+        (self.reading.is_over(now) && self.reads_ahead(context))
+            .then_some(Op::ReadQueue { most: FIRST_IN_QUEUE, to: None })
+    }
+
+    /// Returns whether that goes before looks and takes: only what works, and of leaving only where nobody waits here. Not
+    /// twice in a row: where somebody comes all the time, the lock would never be looked at.
+    pub(super) fn goes_first(&self, op: &Op) -> bool {
+        match op {
+            Op::Register(_) => self.registration.is_well() && !self.last.is_of_the_queue,
+            Op::Leave(_) => self.leaving.rest.is_well() && self.contenders.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Moment at which some part of the queue's work has rested enough.
+    pub(super) fn queue_wakes(&self, context: Context<'_>) -> Option<Moment> {
+        let now = context.now;
+        [
+            self.registration.end(now).filter(|_| self.has_to_register(context)),
+            self.leaving.rest.end(now).filter(|_| !self.leaving.tickets.is_empty()),
+            self.reading.end(now).filter(|_| self.reads_ahead(context)),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Returns whether tickets are to be registered: what runs here may never end, and nobody else is to wait for that.
+    fn has_to_register(&self, context: Context<'_>) -> bool {
+        !self.is_blocked(context.current)
+            && !self.last_seen.refused
+            && self.contenders.iter().any(Contender::is_unregistered)
+    }
+
+    /// Read while there is time, so that the release need not.
+    fn reads_ahead(&self, context: Context<'_>) -> bool {
+        let runs = self.held.is_some_and(|held| held.hold == super::HeldState::Runs);
+        runs && self.is_queue_likely() && self.next_in_queue.is_none() && !self.is_blocked(context.current)
+    }
+
+    pub(super) fn release_step(&self, context: Context<'_>, back: &Return) -> Op {
+        let Return { session, term, handback, queue, is_part, .. } = back;
+        let reads = self.reading.is_over(context.now);
+        let then = if !handback.closed_for.is_zero() {
+            ReleaseTo::ClosedFor(handback.closed_for)
+        } else if let Some(successor) = &handback.successor {
+            ReleaseTo::HandTo(successor.clone())
+        } else if let Some(queue) = queue {
+            let successor = self.successor(context, handback.to.as_ref(), queue);
+            let others = others(context, queue);
+            match successor.filter(|_| !handback.offered) {
+                Some(successor) => ReleaseTo::HandTo(Box::new(successor.clone())),
+                None if *is_part && reads => return Op::ReadQueue { most: WHOLE_QUEUE, to: None },
+                None if others.is_empty() => ReleaseTo::Free,
+                None => ReleaseTo::FreeFor(others),
+            }
+        } else if let Some(to) = handback.to.as_ref().filter(|_| reads) {
+            return Op::ReadQueue { most: WHOLE_QUEUE, to: Some(to.clone()) };
+        } else if reads && self.is_queue_likely() {
+            return Op::ReadQueue { most: FIRST_IN_QUEUE, to: None };
+        } else if reads {
+            ReleaseTo::FreeUnlessWanted
+        } else {
+            ReleaseTo::Free
+        };
+        Op::Release { session: *session, term: *term, note: handback.note.clone(), then }
+    }
+
+    /// Returns who of the queue is given the lock: of that name, if one of it may be; else the first. Of others only
+    /// who was seen to beat lately: what is given to the dead is nobody's until they are declared.
+    fn successor<'a>(
+        &self,
+        context: Context<'_>,
+        to: Option<&Holder>,
+        queue: &'a [Waiter],
+    ) -> Option<&'a Candidate> {
+        let takes_it = |by: &Candidate| match by.session {
+            own if Some(own) == context.current => self.is_pending(own, by.ticket),
+            other => (context.beats)(other),
+        };
+        let mut fit = queue.iter().map(|waiter| &waiter.by).filter(|by| takes_it(by));
+        fit.clone().find(|by| to == Some(&by.holder)).or_else(|| fit.next())
+    }
+
+    /// The queue that was read while the lock was held, if it is of use still.
+    pub(super) fn take_next_in_queue(
+        &mut self,
+        context: Context<'_>,
+        handback: &Handback,
+    ) -> Option<Vec<Waiter>> {
+        let (read, queue) = self.next_in_queue.take()?;
+        let is_new = context.now.since(read) < QUEUE_KEPT;
+        // Where nobody of it may be given the lock, it is read again: somebody may have come.
+        (is_new && handback.to.is_none() && self.successor(context, None, &queue).is_some()).then_some(queue)
+    }
+
+    /// A hint says that somebody began to wait.
+    pub(crate) fn queue_hint(&mut self, context: Context<'_>) {
+        self.has_queue = true;
+        // Whoever comes is behind those that are known: that is of interest if none of them is given the lock.
+        if let Some((read, queue)) = self.next_in_queue.take() {
+            let has_successor = self.successor(context, None, &queue).is_some();
+            self.next_in_queue = has_successor.then_some((read, queue));
+        }
+    }
+
+    // ----- what came of it
+
+    pub(super) fn registered(&mut self, context: Context<'_>, tickets: &[Candidate]) {
+        self.registration.worked();
+        for (place, contender) in self.contenders.iter_mut().enumerate() {
+            if contender.place == QueuePlace::Asked
+                && tickets.iter().any(|by| by.ticket == contender.by.ticket)
+            {
+                contender.place = QueuePlace::Joined;
+                contender.registered = Some(context.now);
+                // Once more, in case it became free just before (only the first tries).
+                if contender.step == NextStep::Again {
+                    contender.step = if place == 0 { NextStep::Again } else { NextStep::Waiting };
+                    self.look_at = context.now;
+                }
+            }
+        }
+        for by in tickets {
+            if !self.contenders.iter().any(|contender| contender.by.ticket == by.ticket)
+                && self.held.is_none_or(|held| held.ticket != by.ticket)
+            {
+                self.leave_queue(by.session, by.ticket);
+            }
+        }
+    }
+
+    pub(super) fn leave_queue(&mut self, session: SessionId, ticket: Ticket) {
+        if !self.leaving.tickets.contains(&(session, ticket)) {
+            self.leaving.tickets.push((session, ticket));
+        }
+    }
+
+    pub(super) fn mark_left(&mut self, gone: &[(SessionId, Ticket)]) {
+        self.leaving.rest.worked();
+        self.leaving.tries = 0;
+        self.leaving.tickets.retain(|ticket| !gone.contains(ticket));
+        // The lock may have been handed to one of them in between.
+        self.undecided |= std::mem::take(&mut self.leaving.given_up) && self.held.is_none();
+    }
+
+    /// A place that is left behind does no harm: whoever reads the queue and knows its session dead removes it, and
+    /// one that is handed the lock passes it on. So that is not tried for ever.
+    pub(super) fn not_left(&mut self, context: Context<'_>, gone: &[(SessionId, Ticket)]) {
+        self.leaving.rest.failed(context.now, context.roll);
+        // Without a session there is no store to leave anything in.
+        self.leaving.tries += u32::from(context.current.is_some());
+        if self.leaving.tries >= LEAVE_TRIES {
+            self.mark_left(gone);
+        }
+    }
+
+    pub(super) fn queue_read(&mut self, context: Context<'_>, queue: Queue) {
+        self.reading.worked();
+        let Queue { waiters, whole } = queue;
+        let ours = |by: &Candidate| Some(by.session) == context.current;
+        // Those who died; and one that left, and is there again: its registration came late, or twice.
+        let gone = |by: &Candidate| {
+            if ours(by) {
+                !self.is_pending(by.session, by.ticket)
+                    && self.held.is_none_or(|held| held.ticket != by.ticket)
+            } else {
+                (context.known)(by.session) == Some(Liveness::Dead)
+            }
+        };
+        let (gone, queue): (Vec<_>, Vec<_>) = waiters.into_iter().partition(|waiter| gone(&waiter.by));
+        for Waiter { by, .. } in gone {
+            self.leave_queue(by.session, by.ticket);
+        }
+        if let Some(back) = self.returns.front_mut() {
+            self.has_queue = false;
+            // It is read once more at most.
+            back.is_part = !whole && back.queue.is_none();
+            back.queue = Some(queue);
+            return;
+        }
+        if self.held.is_some() {
+            self.next_in_queue = Some((context.now, queue));
+            return;
+        }
+        self.recheck.queue = false;
+        let Some(head) = self.contenders.front_mut() else { return };
+        let place =
+            queue.iter().position(|w| w.by.session == head.by.session && w.by.ticket == head.by.ticket);
+        if place.is_none() && whole && head.place == QueuePlace::Joined {
+            // A failure of the store undid it.
+            head.place = QueuePlace::Nowhere;
+        }
+        self.recheck.entry = false;
+        head.queue_read = self.last_seen.other.as_ref().map(|record| (record.term, context.now));
+        // Each once: of those who wait in one instance only the first tries.
+        let mut ahead = Vec::new();
+        for Waiter { by, .. } in &queue[..place.unwrap_or(queue.len())] {
+            if !ahead.contains(&by.session) {
+                ahead.push(by.session);
+            }
+        }
+        let many = ahead.iter().filter(|session| counts(context, **session)).count();
+        for session in ahead.iter().take(WATCHED_AHEAD) {
+            self.out.push(Output::Watch(*session, None));
+        }
+        head.ahead = Some(ahead);
+        if many > 0 {
+            let many = u32::try_from(many).unwrap_or(u32::MAX);
+            self.look_at = context.now + STEP_BACK.saturating_mul(many).min(LONGEST_STEP_BACK);
+            head.step = NextStep::Waiting;
+            // By then somebody before us may have it.
+            self.last_seen.free = false;
+        }
+    }
+}
+
+/// Returns the first sessions of a queue, but for our own and the dead: each once.
+fn others(context: Context<'_>, queue: &[Waiter]) -> Vec<SessionId> {
+    let mut others = Vec::new();
+    for Waiter { by, .. } in queue {
+        let is_told = others.len() < MOST_TOLD
+            && Some(by.session) != context.current
+            && (context.known)(by.session) != Some(Liveness::Dead);
+        if is_told && !others.contains(&by.session) {
+            others.push(by.session);
+        }
+    }
+    others
+}
+
+/// Returns whether nobody who lives was before this one when it read the queue. Who comes is behind it, and
+/// those before it become fewer only: so that is as good as to read the queue again.
+pub(super) fn is_first(context: Context<'_>, head: &Contender) -> bool {
+    head.ahead.as_ref().is_some_and(|ahead| !ahead.iter().any(|session| counts(context, *session)))
+}
+
+/// Returns whether one that is before another is to take the lock first: if it was seen to beat. Of many that
+/// live some were, which is enough to keep those behind them from coming all at once.
+fn counts(context: Context<'_>, session: SessionId) -> bool {
+    Some(session) != context.current && (context.beats)(session)
+}

@@ -1,0 +1,278 @@
+//! Lists within a row, as JSON: an operator reads them with SQLite's own functions.
+
+use std::{borrow::Cow, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use super::fields::{kind, millis};
+use crate::{
+    model::{Holder, Key, LockId, MAX_NUMBER, Namespace, SpreadName, StoreTime, Term, Who, Why, serial::Hex},
+    store::{Buckets, Cursor, Ended, Past, PauseBefore, Request, RunNow, Share},
+};
+
+type Text<'a> = Cow<'a, str>;
+type Problem = String;
+
+fn problem(error: impl std::fmt::Display) -> Problem {
+    format!("has an entry that breaks a limit: {error}")
+}
+
+fn written<T: Serialize>(list: impl Iterator<Item = T>) -> String {
+    let list: Vec<T> = list.collect();
+    // The common case costs nothing.
+    if list.is_empty() { "[]".to_owned() } else { serde_json::to_string(&list).unwrap_or_default() }
+}
+
+fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<Vec<T>, Problem> {
+    if text == "[]" {
+        return Ok(Vec::new());
+    }
+    serde_json::from_str(text).map_err(|error| format!("is not the list it should be: {error}"))
+}
+
+fn number(number: u64) -> Result<u64, Problem> {
+    if number <= MAX_NUMBER {
+        Ok(number)
+    } else {
+        Err(problem(format_args!("{number} is more than 2^53 - 1")))
+    }
+}
+
+// ----- the past of a lock
+
+#[derive(Serialize, Deserialize)]
+struct PastEntry<'a> {
+    #[serde(borrow)]
+    holder: Text<'a>,
+    #[serde(borrow)]
+    who: Option<Text<'a>>,
+    term: u64,
+    from: i64,
+    to: i64,
+    #[serde(borrow)]
+    how: Text<'a>,
+    #[serde(borrow)]
+    note: Option<Text<'a>>,
+}
+
+pub(crate) fn past(past: &[Past]) -> String {
+    written(past.iter().map(|past| PastEntry {
+        holder: past.holder.as_str().into(),
+        who: past.who.as_ref().map(|who| who.as_str().into()),
+        term: past.term.get(),
+        from: past.from.as_millis(),
+        to: past.to.as_millis(),
+        how: past.how.as_str().into(),
+        note: past.note.as_ref().map(|note| note.as_str().into()),
+    }))
+}
+
+/// The past is for people: an entry that makes no sense is no reason to refuse the lock.
+pub(crate) fn read_past(text: &str) -> Result<Vec<Past>, Problem> {
+    if let Ok(entries) = read::<PastEntry<'_>>(text) {
+        return Ok(entries.into_iter().filter_map(past_of).collect());
+    }
+    let entries: Vec<serde_json::Value> = read(text)?;
+    let entries = entries.into_iter().map(|entry| entry.to_string());
+    Ok(entries.filter_map(|entry| past_of(serde_json::from_str(&entry).ok()?)).collect())
+}
+
+fn past_of(entry: PastEntry<'_>) -> Option<Past> {
+    let ways = [Ended::Released, Ended::HandedOver, Ended::Died, Ended::Superseded, Ended::Forced];
+    Some(Past {
+        holder: Holder::new(entry.holder).ok()?,
+        who: entry.who.map(Who::new).transpose().ok()?,
+        term: Term::try_new(entry.term)?,
+        from: StoreTime::from_millis(entry.from),
+        to: StoreTime::from_millis(entry.to),
+        how: ways.into_iter().find(|how| how.as_str() == entry.how)?,
+        note: entry.note.map(Why::new).transpose().ok()?,
+    })
+}
+
+// ----- the shares of a session
+
+#[derive(Serialize, Deserialize)]
+struct ShareEntry<'a> {
+    #[serde(borrow)]
+    spread: Text<'a>,
+    /// Nothing if there is no limit.
+    cap: Option<u32>,
+    weight: u32,
+    draining: bool,
+    paused: bool,
+    reserved_ms: i64,
+    /// As text: not every tool reads numbers of 64 bits exactly.
+    #[serde(borrow)]
+    digest: Text<'a>,
+    buckets: Option<String>,
+}
+
+pub(crate) fn shares(shares: &[Share]) -> String {
+    written(shares.iter().map(|share| ShareEntry {
+        spread: share.spread.as_str().into(),
+        cap: Some(share.cap).filter(|cap| *cap < u32::MAX),
+        weight: share.weight,
+        draining: share.draining,
+        paused: share.paused,
+        reserved_ms: millis(share.reserved),
+        digest: format!("{:016x}", share.digest).into(),
+        buckets: share.buckets.as_ref().map(|buckets| Hex(&buckets.to_bytes()).to_string()),
+    }))
+}
+
+pub(crate) fn read_shares(text: &str) -> Result<Vec<Share>, Problem> {
+    let share = |entry: ShareEntry<'_>| {
+        let buckets = |text| Cursor::from_hex(text).and_then(|bytes| Buckets::from_bytes(bytes.place()));
+        let buckets =
+            entry.buckets.map(|text| buckets(text).ok_or_else(|| problem("buckets are no digests")));
+        let reserved = u64::try_from(entry.reserved_ms).map_err(problem).and_then(number)?;
+        Ok(Share {
+            spread: SpreadName::new(entry.spread).map_err(problem)?,
+            cap: entry.cap.unwrap_or(u32::MAX),
+            weight: entry.weight,
+            draining: entry.draining,
+            paused: entry.paused,
+            reserved: Duration::from_millis(reserved),
+            digest: u64::from_str_radix(&entry.digest, 16).map_err(problem)?,
+            buckets: buckets.transpose()?,
+        })
+    };
+    read(text)?.into_iter().map(share).collect()
+}
+
+// ----- what operators ask of a session
+
+#[derive(Serialize, Deserialize)]
+struct RequestEntry<'a> {
+    #[serde(borrow)]
+    ns: Text<'a>,
+    kind: String,
+    #[serde(borrow)]
+    key: Text<'a>,
+    term: u64,
+    #[serde(borrow)]
+    by: Text<'a>,
+    #[serde(borrow)]
+    why: Text<'a>,
+}
+
+pub(crate) fn requests(requests: &[Request]) -> String {
+    written(requests.iter().map(|request| RequestEntry {
+        ns: request.lock.namespace.as_str().into(),
+        kind: request.lock.kind.to_string(),
+        key: request.lock.key.as_str().into(),
+        term: request.term.get(),
+        by: request.by.as_str().into(),
+        why: request.why.as_str().into(),
+    }))
+}
+
+pub(crate) fn read_requests(text: &str) -> Result<Vec<Request>, Problem> {
+    let request = |entry: RequestEntry<'_>| {
+        let lock = LockId {
+            namespace: Namespace::new(entry.ns).map_err(problem)?,
+            kind: kind(&entry.kind).map_err(problem)?,
+            key: Key::new(entry.key).map_err(problem)?,
+        };
+        let (by, why) = (Holder::new(entry.by).map_err(problem)?, Why::new(entry.why).map_err(problem)?);
+        Ok(Request { lock, term: Term::new(number(entry.term)?), by, why })
+    };
+    read(text)?.into_iter().map(request).collect()
+}
+
+// ----- what is wanted of a schedule
+
+#[derive(Serialize, Deserialize)]
+struct OrderEntry<'a> {
+    at: i64,
+    #[serde(borrow)]
+    by: Text<'a>,
+    #[serde(borrow)]
+    why: Text<'a>,
+}
+
+pub(crate) fn orders(orders: &[RunNow]) -> String {
+    written(orders.iter().map(|order| OrderEntry {
+        at: order.at.as_millis(),
+        by: order.by.as_str().into(),
+        why: order.why.as_str().into(),
+    }))
+}
+
+pub(crate) fn read_orders(text: &str) -> Result<Vec<RunNow>, Problem> {
+    let order = |entry: OrderEntry<'_>| {
+        let (by, why) = (Holder::new(entry.by).map_err(problem)?, Why::new(entry.why).map_err(problem)?);
+        Ok(RunNow { at: StoreTime::from_millis(entry.at), by, why })
+    };
+    let mut orders: Vec<RunNow> = read(text)?.into_iter().map(order).collect::<Result<_, Problem>>()?;
+    // They are looked for by halves.
+    orders.sort_by_key(|order| order.at);
+    Ok(orders)
+}
+
+#[derive(Serialize, Deserialize)]
+struct PauseEntry {
+    since: i64,
+    until: i64,
+}
+
+pub(crate) fn pauses(pauses: &[PauseBefore]) -> String {
+    let entry =
+        |pause: &PauseBefore| PauseEntry { since: pause.since.as_millis(), until: pause.until.as_millis() };
+    written(pauses.iter().map(entry))
+}
+
+pub(crate) fn read_pauses(text: &str) -> Result<Vec<PauseBefore>, Problem> {
+    let pause = |entry: PauseEntry| PauseBefore {
+        since: StoreTime::from_millis(entry.since),
+        until: StoreTime::from_millis(entry.until),
+    };
+    Ok(read(text)?.into_iter().map(pause).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_orders_are_read_as_they_were_written() {
+        let mut share = Share::new("$spread 👑".parse().unwrap());
+        share.digest = u64::MAX;
+        share.buckets = Some(Buckets::new(std::array::from_fn(|part| u8::try_from(part / 4).unwrap())));
+        share.reserved = Duration::from_millis(MAX_NUMBER);
+        let limited = Share { cap: 0, draining: true, ..Share::new("b".parse().unwrap()) };
+        let all = [share, limited];
+        assert_eq!(read_shares(&shares(&all)), Ok(all.to_vec()));
+        assert_eq!(read_shares(&shares(&[])), Ok(vec![]));
+        let order = |at| RunNow {
+            at: StoreTime::from_millis(at),
+            by: "ops".parse().unwrap(),
+            why: Why::new("because \"of\0 this\"\n").unwrap(),
+        };
+        assert_eq!(read_orders(&orders(&[order(-5), order(7)])), Ok(vec![order(-5), order(7)]));
+    }
+
+    #[test]
+    fn an_entry_of_the_past_that_makes_no_sense_is_left_out() {
+        let text = r#"[5, {"holder": "a", "who": null, "term": 7, "from": 1, "to": 2, "how": "died", "note": "n"},
+            {"holder": "", "term": 7, "from": 1, "to": 2, "how": "died"}]"#;
+        let past = read_past(text).unwrap();
+        assert_eq!(past.len(), 1, "{past:?}");
+        assert_eq!((past[0].holder.as_str(), past[0].term), ("a", Term::new(7)));
+        read_past("{}").unwrap_err();
+        read_past("nothing").unwrap_err();
+    }
+
+    #[test]
+    fn shares_and_requests_that_cannot_be_read_are_a_problem() {
+        for text in ["", "{}", "[5]", r#"[{"spread": "a"}]"#] {
+            read_shares(text).unwrap_err();
+        }
+        let large =
+            r#"[{"ns": "n", "kind": "lock", "key": "k", "term": 9007199254740992, "by": "a", "why": ""}]"#;
+        assert!(read_requests(large).unwrap_err().contains("2^53"));
+        let nobody = large.replace("9007199254740992", "1").replace("\"a\"", "\" \"");
+        assert!(read_requests(&nobody).unwrap_err().contains("blank"));
+    }
+}

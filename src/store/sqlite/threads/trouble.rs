@@ -1,0 +1,91 @@
+//! The errors of operations: why a transaction was given up. Each names the path.
+
+use std::{io, path::Path};
+
+use rusqlite::ErrorCode;
+
+use crate::{
+    error::{Applied, StoreError},
+    store::sqlite::{
+        file::error::{OpenError, STORE, message},
+        rows::Failure,
+    },
+};
+
+/// Why a transaction was given up, for everybody who was in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Trouble {
+    words: String,
+    retryable: bool,
+}
+
+impl Trouble {
+    /// The file is another one now: who goes on with the old one excludes nobody.
+    pub(crate) fn replaced(path: &Path) -> Self {
+        let words = format!(
+            "{}: the file was removed or replaced while it was in use: start this program again",
+            path.display()
+        );
+        Self { words, retryable: false }
+    }
+
+    /// Others write a layout that this program does not know.
+    pub(crate) fn newer(path: &Path, found: i32) -> Self {
+        let words = format!(
+            "{}: a newer version of tenure has changed it to layout {found}: update this program",
+            path.display()
+        );
+        Self { words, retryable: false }
+    }
+
+    pub(crate) fn opening(error: &OpenError) -> Self {
+        Self { words: error.to_string(), retryable: error.is_retryable() }
+    }
+
+    /// The error names the path.
+    pub(crate) fn of_io(error: &io::Error) -> Self {
+        Self { words: error.to_string(), retryable: true }
+    }
+
+    pub(crate) fn ended() -> Self {
+        Self { words: "its thread has ended".to_owned(), retryable: false }
+    }
+
+    pub(crate) fn out_of_time() -> Self {
+        Self { words: "out of time".to_owned(), retryable: true }
+    }
+
+    pub(crate) fn of(path: &Path, failure: &Failure) -> Self {
+        let error = match failure {
+            Failure::NoPlace => {
+                let words = "the cursor was not made by a listing of this store".to_owned();
+                return Self { words, retryable: false };
+            }
+            Failure::Sqlite(error) => error,
+        };
+        let (path, said) = (path.display(), message(error));
+        let (words, retryable) = match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                (format!("{path} is damaged ({said}): stop all that use it, and restore a backup"), false)
+            }
+            Some(ErrorCode::DiskFull) => {
+                (format!("there is no room for {path} ({said}): make room on the disk"), true)
+            }
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => (
+                format!(
+                    "{path} cannot be written ({said}): this user needs to read and write it and its folder"
+                ),
+                false,
+            ),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                (format!("{path} is kept locked by another process ({said})"), true)
+            }
+            _ => (format!("{path}: {said}"), true),
+        };
+        Self { words, retryable }
+    }
+
+    pub(crate) fn error(self, doing: &'static str, applied: Applied) -> StoreError {
+        StoreError::new(STORE, doing, applied, self.retryable, self.words)
+    }
+}
