@@ -8,7 +8,7 @@ use super::{
     CampaignBuilder, Elect, Error, Guard, HeldBy, JobEnd, JobHandle, Lease,
     hold::Hold,
     job,
-    keys::{AcquireOutcome, Wants},
+    ticket::{AcquireOutcome, Wants},
 };
 use crate::{
     error::chain,

@@ -133,12 +133,12 @@ async fn read(
     for held in &page.items {
         let runs = |lease: &Arc<LeaseCell>| lease.term == held.term && lease.ticket == held.ticket;
         if !here.get(&held.lock).is_some_and(runs) {
-            engine.keys.found(engine, asked, session, held);
+            engine.lock_found(asked, session, held);
         }
     }
     for lease in here.values() {
         if let Some(asked) = missed(&lease.lock, lease.term, place, asked, &page) {
-            engine.keys.missed(engine, asked, lease);
+            engine.lock_missed(asked, lease);
         }
     }
     let held = page.items.len() + here.len();

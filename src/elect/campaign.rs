@@ -15,9 +15,8 @@ use super::{
     engine::WORDS_OF_A_LOSS,
     events::EventFilter,
     hold::Hold,
-    job,
-    keys::{AcquireOutcome, Wants},
-    metrics,
+    job, metrics,
+    ticket::{AcquireOutcome, Wants},
 };
 use crate::{
     backoff::Backoff,

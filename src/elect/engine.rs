@@ -15,26 +15,10 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Error, Event, Life, Work,
-    batch::Batch,
-    entropy::Entropy,
-    events::Events,
-    keeper::Command,
-    keys::{Keys, PendingTicket, Wants},
-    leader::Leaders,
-    listening::Listening,
-    metrics,
-    probe::Probe,
-    runtime::Runtime,
-    schedule_inbox::ScheduleInbox,
-    session::Session,
-    spreads::Spreads,
-    store_times::StoreTimes,
-    tallies::EventDigest,
-    time,
-    troubles::Troubles,
-    unreadable::Unreadable,
-    watcher::Watcher,
+    Error, Event, Work, batch::Batch, entropy::Entropy, events::Events, keeper::Command, keys::Keys,
+    leader::Leaders, listening::Listening, metrics, probe::Probe, runtime::Runtime,
+    schedule_inbox::ScheduleInbox, session::Session, spreads::Spreads, store_times::StoreTimes,
+    tallies::EventDigest, ticket::Wants, time, troubles::Troubles, unreadable::Unreadable, watcher::Watcher,
 };
 use crate::{
     StoreError,
@@ -42,7 +26,7 @@ use crate::{
     config::ElectConfig,
     logic::{
         flaw::Flaws,
-        key::{Context, WaitMode},
+        key::Context,
         session::{LONGEST_ATTEMPT, Times},
     },
     model::{LockId, Loss, ScheduleId, SessionId, StoreTime},
@@ -340,7 +324,7 @@ impl Engine {
         caught(|| self.session.send_replace(None));
         self.listen();
         caught(|| self.session_changed.notify_waiters());
-        self.keys.session_over(self, session.id);
+        self.end_tickets(session.id);
         let session = session.id;
         self.events.send(match loss {
             Loss::Closed => Event::SessionClosed { session },
@@ -407,18 +391,6 @@ impl Engine {
             value: wants.value.clone(),
             lock_delay: wants.lock_delay,
         }
-    }
-
-    /// Creates a ticket for a key, under the session that is valid now.
-    pub(crate) fn contend(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        life: Option<Arc<Life>>,
-        lock: &LockId,
-        wants: &Wants,
-        mode: WaitMode,
-    ) -> PendingTicket {
-        self.keys.contend(self, session, life, lock, wants, mode)
     }
 
     /// Takes a lock. One that is stuck goes by itself, unless it is the store that is: its record may be kept by

@@ -140,7 +140,7 @@ impl LeaseCell {
             let (engine, lock, ticket) = (self.engine.clone(), self.lock.clone(), self.ticket);
             // Later: whoever cancels may have the key in hand.
             self.engine.work.spawn(async move {
-                engine.keys.ended(&engine, &lock, ticket, Handback::default());
+                engine.hand_back(&lock, ticket, Handback::default());
             });
         }
     }
@@ -342,7 +342,7 @@ impl LeaseCell {
         drop(presence);
         // Before the next of this instance says that it has it.
         self.engine.lease_returned(self, lost);
-        self.engine.keys.ended(&self.engine, &self.lock, self.ticket, handback);
+        self.engine.hand_back(&self.lock, self.ticket, handback);
         // Last: the engine may end with it.
         drop(life);
     }

@@ -10,9 +10,9 @@ use tokio::sync::{Notify, oneshot};
 use super::{
     Engine, Life, Work,
     hold::{Hold, LeaseCell},
-    keys::{Delivery, Wants},
     parcel::Parcel,
     session::Session,
+    ticket::{Delivery, Wants},
 };
 use crate::{
     StoreError,
@@ -190,7 +190,7 @@ pub(super) async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
         if engine.closing.is_cancelled() {
             return;
         }
-        match engine.keys.next(&engine, &cell) {
+        match engine.next_op(&cell) {
             NextOp::Idle => return,
             NextOp::At(at) => {
                 let wait = at.since(engine.clock.now());

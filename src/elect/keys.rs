@@ -3,49 +3,24 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard},
-    time::Duration,
 };
 
 use tokio::sync::{Notify, oneshot};
 
 use super::{
     Engine, Life,
-    hold::{Hold, LeaseCell},
+    hold::LeaseCell,
     key_task::{KeyCell, KeyState, PendingKey, apply, run},
-    parcel::Parcel,
     session::Session,
+    ticket::{AcquireOutcome, Delivery, Wants},
 };
 use crate::{
     clock::Moment,
     logic::key::{Context, Handback, KeyMachine, NextOp, TicketOutcome, WaitMode},
-    model::{LockId, SessionId, Value, Who, Why},
+    model::{LockId, SessionId},
     store::Ticket,
     sync::locked,
 };
-
-/// Outcome of a ticket, with the lock itself if it was granted.
-#[derive(Debug)]
-pub(crate) enum AcquireOutcome {
-    Granted(Hold),
-    Other(TicketOutcome),
-}
-
-/// The same on its way to its caller.
-#[derive(Debug)]
-pub(super) enum Delivery {
-    Granted(Arc<Parcel<Hold>>),
-    Other(TicketOutcome),
-}
-
-/// Settings of a ticket besides the key.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Wants {
-    pub(crate) who: Option<Who>,
-    pub(crate) why: Option<Why>,
-    pub(crate) value: Option<Value>,
-    pub(crate) lock_delay: Duration,
-    pub(crate) at_least: Duration,
-}
 
 /// Pending ticket. Dropping it before its answer gives it up; a lock that arrives all the same is passed on.
 #[derive(Debug)]
@@ -74,7 +49,7 @@ impl Drop for PendingTicket {
     fn drop(&mut self) {
         if !self.answered {
             let ticket = self.ticket;
-            let gone = self.engine.keys.step(&self.engine, &self.lock, false, |state, context| {
+            let gone = self.engine.step_key(&self.lock, false, |state, context| {
                 state.machine.leave(context.now, ticket);
                 let place = state.pending.iter().position(|contender| contender.ticket == ticket)?;
                 Some(state.pending.swap_remove(place))
@@ -106,42 +81,6 @@ impl Keys {
 
     fn all(&self) -> Vec<LockId> {
         self.cells().keys().cloned().collect()
-    }
-
-    // ----- what callers want
-
-    /// Creates a ticket for a key.
-    pub(crate) fn contend(
-        &self,
-        engine: &Arc<Engine>,
-        session: &Arc<Session>,
-        life: Option<Arc<Life>>,
-        lock: &LockId,
-        wants: &Wants,
-        mode: WaitMode,
-    ) -> PendingTicket {
-        let (sender, reply) = oneshot::channel();
-        let ticket = self.step(engine, lock, true, |state, context| {
-            // Drawn here, so that tickets are in the order of their numbers.
-            let ticket = session.next_ticket();
-            let by = engine.candidate(session, ticket, wants);
-            let at_least = wants.at_least;
-            state.pending.push(PendingKey {
-                ticket,
-                reply: sender,
-                session: session.clone(),
-                life,
-                at_least,
-            });
-            state.machine.contend(context, by, mode);
-            // Its tickets may have been ended just before.
-            if !session.is_valid(context.now) {
-                state.machine.session_over(context.now, session.id);
-            }
-            ticket
-        });
-        let ticket = ticket.expect("the key was made");
-        PendingTicket { engine: engine.clone(), lock: lock.clone(), ticket, reply, answered: false }
     }
 
     /// Returns the lease of a key that is held here.
@@ -186,95 +125,122 @@ impl Keys {
         let cells: Vec<_> = self.cells().values().cloned().collect();
         cells.iter().map(|cell| cell.state().machine.waiting()).sum()
     }
+}
 
-    // ----- what happens
+/// The engine steps the machine of a key: calls, hints, findings of the audit, deaths.
+impl Engine {
+    /// Creates a ticket for a key, under the session that is valid now.
+    pub(crate) fn contend(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        life: Option<Arc<Life>>,
+        lock: &LockId,
+        wants: &Wants,
+        mode: WaitMode,
+    ) -> PendingTicket {
+        let (sender, reply) = oneshot::channel();
+        let ticket = self.step_key(lock, true, |state, context| {
+            // Drawn here, so that tickets are in the order of their numbers.
+            let ticket = session.next_ticket();
+            let by = self.candidate(session, ticket, wants);
+            let at_least = wants.at_least;
+            state.pending.push(PendingKey {
+                ticket,
+                reply: sender,
+                session: session.clone(),
+                life,
+                at_least,
+            });
+            state.machine.contend(context, by, mode);
+            // Its tickets may have been ended just before.
+            if !session.is_valid(context.now) {
+                state.machine.session_over(context.now, session.id);
+            }
+            ticket
+        });
+        let ticket = ticket.expect("the key was made");
+        PendingTicket { engine: self.clone(), lock: lock.clone(), ticket, reply, answered: false }
+    }
 
     /// Hands a lock back: nothing runs under this ticket any more.
-    pub(crate) fn ended(&self, engine: &Arc<Engine>, lock: &LockId, ticket: Ticket, handback: Handback) {
-        self.step(engine, lock, false, |state, context| {
+    pub(crate) fn hand_back(self: &Arc<Self>, lock: &LockId, ticket: Ticket, handback: Handback) {
+        self.step_key(lock, false, |state, context| {
             state.lease.take_if(|lease| lease.ticket == ticket);
             state.machine.ended(context, ticket, handback);
         });
     }
 
     /// Ends all tickets of a session of this instance that is over.
-    pub(crate) fn session_over(&self, engine: &Arc<Engine>, session: SessionId) {
-        for lock in self.all() {
-            self.with(engine, &lock, |machine, context| machine.session_over(context.now, session));
+    pub(crate) fn end_tickets(self: &Arc<Self>, session: SessionId) {
+        for lock in self.keys.all() {
+            self.with_key(&lock, |machine, context| machine.session_over(context.now, session));
         }
     }
 
     /// A hint: the lock may have changed hands.
-    pub(crate) fn hint(&self, engine: &Arc<Engine>, lock: &LockId) {
-        self.with(engine, lock, KeyMachine::hint);
+    pub(crate) fn lock_hint(self: &Arc<Self>, lock: &LockId) {
+        self.with_key(lock, KeyMachine::hint);
     }
 
     /// A hint: the lock was handed to this session, perhaps to a ticket that nobody here remembers.
-    pub(crate) fn handed(&self, engine: &Arc<Engine>, lock: &LockId) {
-        self.step(engine, lock, true, |state, context| state.machine.handed(context));
+    pub(crate) fn handed_hint(self: &Arc<Self>, lock: &LockId) {
+        self.step_key(lock, true, |state, context| state.machine.handed(context));
     }
 
     /// A hint: the lock may have been taken away from its holder.
-    pub(crate) fn revoked(&self, engine: &Arc<Engine>, lock: &LockId) {
-        self.with(engine, lock, KeyMachine::revoked);
+    pub(crate) fn revoked_hint(self: &Arc<Self>, lock: &LockId) {
+        self.with_key(lock, KeyMachine::revoked);
     }
 
-    pub(crate) fn queue_hint(&self, engine: &Arc<Engine>, lock: &LockId) {
-        self.with(engine, lock, KeyMachine::queue_hint);
+    pub(crate) fn queue_hint(self: &Arc<Self>, lock: &LockId) {
+        self.with_key(lock, KeyMachine::queue_hint);
     }
 
-    pub(crate) fn resync(&self, engine: &Arc<Engine>) {
-        for lock in self.all() {
-            self.with(engine, &lock, |machine, context| machine.resync(context.now));
+    pub(crate) fn resync_keys(self: &Arc<Self>) {
+        for lock in self.keys.all() {
+            self.with_key(&lock, |machine, context| machine.resync(context.now));
         }
     }
 
     /// Passes the death of a session to the machines of its locks. They know which locks it held: a list kept
     /// elsewhere would be kept for as long as the session lives.
-    pub(crate) fn died(&self, engine: &Arc<Engine>, session: SessionId) {
-        let cells: Vec<_> = self.cells().values().cloned().collect();
+    pub(crate) fn holder_died(self: &Arc<Self>, session: SessionId) {
+        let cells: Vec<_> = self.keys.cells().values().cloned().collect();
         for cell in cells.iter().filter(|cell| cell.state().machine.is_held_by(session)) {
-            self.with(engine, &cell.lock, |machine, context| machine.died(context.now, session));
+            self.with_key(&cell.lock, |machine, context| machine.died(context.now, session));
         }
     }
 
     /// Passes on a lock that the audit found recorded for this session.
-    pub(crate) fn found(
-        &self,
-        engine: &Arc<Engine>,
-        asked: Moment,
-        session: SessionId,
-        held: &crate::store::Held,
-    ) {
+    pub(crate) fn lock_found(self: &Arc<Self>, asked: Moment, session: SessionId, held: &crate::store::Held) {
         let (ticket, term) = (held.ticket, held.term);
-        self.step(engine, &held.lock, true, |state, context| {
+        self.step_key(&held.lock, true, |state, context| {
             state.machine.found(asked, context.now, session, ticket, term);
         });
     }
 
     /// Passes on that the audit did not find a lock that runs here.
-    pub(crate) fn missed(&self, engine: &Arc<Engine>, asked: Moment, lease: &LeaseCell) {
-        self.with(engine, &lease.lock, |machine, _| machine.missed(asked, lease.term));
+    pub(crate) fn lock_missed(self: &Arc<Self>, asked: Moment, lease: &LeaseCell) {
+        self.with_key(&lease.lock, |machine, _| machine.missed(asked, lease.term));
     }
 
-    fn with(&self, engine: &Arc<Engine>, lock: &LockId, event: impl FnOnce(&mut KeyMachine, Context<'_>)) {
-        self.step(engine, lock, false, |state, context| event(&mut state.machine, context));
+    fn with_key(self: &Arc<Self>, lock: &LockId, event: impl FnOnce(&mut KeyMachine, Context<'_>)) {
+        self.step_key(lock, false, |state, context| event(&mut state.machine, context));
     }
 
     /// Applies an event to a key, and wakes or starts the task that performs what follows.
-    fn step<T>(
-        &self,
-        engine: &Arc<Engine>,
+    fn step_key<T>(
+        self: &Arc<Self>,
         lock: &LockId,
         make: bool,
         event: impl FnOnce(&mut KeyState, Context<'_>) -> T,
     ) -> Option<T> {
         let (made, after) = {
-            let mut cells = self.cells();
+            let mut cells = self.keys.cells();
             let cell = match cells.get(lock) {
                 Some(cell) => cell.clone(),
                 None if make => {
-                    let cell = Arc::new(KeyCell::new(engine, lock));
+                    let cell = Arc::new(KeyCell::new(self, lock));
                     cells.insert(lock.clone(), cell.clone());
                     cell
                 }
@@ -282,13 +248,13 @@ impl Keys {
             };
             let mut state = cell.state();
             drop(cells);
-            let (made, after) = apply(engine, &cell, &mut state, event);
+            let (made, after) = apply(self, &cell, &mut state, event);
             if state.running {
                 cell.wake.notify_one();
-            } else if engine.with_context(|context| state.machine.has_something(context)) {
+            } else if self.with_context(|context| state.machine.has_something(context)) {
                 state.running = true;
-                let of = (engine.clone(), cell.clone());
-                engine.work.spawn_again(move || run(of.0.clone(), of.1.clone()));
+                let of = (self.clone(), cell.clone());
+                self.work.spawn_again(move || run(of.0.clone(), of.1.clone()));
             }
             (made, after)
         };
@@ -298,16 +264,16 @@ impl Keys {
 
     /// Returns the machine's next operation. A key with nothing to do loses its task, and if nothing at all
     /// is left, its cell.
-    pub(super) fn next(&self, engine: &Arc<Engine>, cell: &Arc<KeyCell>) -> NextOp {
-        let mut cells = self.cells();
+    pub(super) fn next_op(self: &Arc<Self>, cell: &Arc<KeyCell>) -> NextOp {
+        let mut cells = self.keys.cells();
         let mut state = cell.state();
-        let next = engine.with_context(|context| state.machine.next(context));
-        state.count_in_queue(engine, &cell.lock);
+        let next = self.with_context(|context| state.machine.next(context));
+        state.count_in_queue(self, &cell.lock);
         if next == NextOp::Idle {
             state.running = false;
             if state.machine.is_done() && state.lease.is_none() {
                 cells.remove(&cell.lock);
-                self.forgotten.notify_waiters();
+                self.keys.forgotten.notify_waiters();
             }
         }
         next

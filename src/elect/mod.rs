@@ -98,6 +98,7 @@ mod spreads;
 mod start;
 mod store_times;
 mod tallies;
+mod ticket;
 mod time;
 mod troubles;
 mod unreadable;
@@ -127,13 +128,13 @@ pub(crate) use events::EventFilter;
 pub(crate) use hold::{Hold, RunPermit};
 pub(crate) use inbox::Inbox;
 pub(crate) use job::{call as call_blocking, panic_message};
-pub(crate) use keys::{AcquireOutcome, Wants};
 #[cfg(tenure_sim)]
 pub use runtime::Tasks;
 pub(crate) use schedule_inbox::{InboxReader, SchedulesShare};
 pub(crate) use session::Session;
 pub(crate) use spreads::SpreadNews;
 pub(crate) use tallies::Note;
+pub(crate) use ticket::{AcquireOutcome, Wants};
 
 use self::engine::LAST_WORDS;
 use crate::{

@@ -70,7 +70,7 @@ fn pass_on(engine: &Arc<Engine>, hint: Hint) {
         }
         Hint::Resync => {
             engine.record_recovery(Work::Hints);
-            engine.keys.resync(engine);
+            engine.resync_keys();
             engine.leaders.resync();
             engine.spreads.resync();
             engine.schedule_inbox.resync();
@@ -86,22 +86,22 @@ fn pass_on(engine: &Arc<Engine>, hint: Hint) {
 fn hear(engine: &Arc<Engine>, news: News) {
     match news {
         News::Lock(lock) => {
-            engine.keys.hint(engine, &lock);
+            engine.lock_hint(&lock);
             engine.leaders.hint(&lock);
             if let Some(spread) = spread_of(engine, &lock) {
                 engine.spreads.task(&spread, &lock.key);
             }
         }
         News::Handed(lock) => {
-            engine.keys.handed(engine, &lock);
+            engine.handed_hint(&lock);
             engine.leaders.hint(&lock);
         }
         News::Revoked(lock) => {
-            engine.keys.revoked(engine, &lock);
+            engine.revoked_hint(&lock);
             hear(engine, News::Lock(lock));
         }
         News::Queue(lock) => {
-            engine.keys.queue_hint(engine, &lock);
+            engine.queue_hint(&lock);
             if let Some(spread) = spread_of(engine, &lock) {
                 engine.spreads.queue(&spread, &lock.key);
             }

@@ -225,7 +225,7 @@ impl Watcher {
                 return;
             }
         }
-        engine.keys.died(engine, session);
+        engine.holder_died(session);
     }
 
     async fn look(&self, engine: &Arc<Engine>, sessions: Vec<SessionId>) -> Result<(), StoreError> {

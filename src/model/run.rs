@@ -152,6 +152,21 @@ impl RunRecord {
     }
 }
 
+impl fmt::Display for RunRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.id.instant)?;
+        if let Some(skipped) = &self.skipped {
+            return write!(f, "{} not run: {}", skipped.ticks(), skipped.why);
+        }
+        write!(f, "by {}, ", self.holder)?;
+        let Some(finish) = &self.finish else {
+            return f.write_str("which is still running, or recorded no outcome");
+        };
+        f.write_str(finish.outcome.as_str())?;
+        finish.error.as_ref().map_or(Ok(()), |error| write!(f, ": {error}"))
+    }
+}
+
 /// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -225,5 +240,28 @@ impl Outcome {
             Self::NotBegun => "not begun",
             Self::Skipped => "skipped",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_printed_with_its_instant_its_runner_and_its_end() {
+        let at = StoreTime::from_millis(1_795_230_000_000);
+        let schedule = ScheduleId { namespace: "shop".parse().unwrap(), name: "cleanup".parse().unwrap() };
+        let (session, holder) = (SessionId::from_u128(1), "pod-1".parse().unwrap());
+        let begun = RunRecord::new(RunId::tick(schedule, at), session, holder, Term::new(1), at);
+        assert_eq!(
+            begun.to_string(),
+            "2026-11-21T03:00:00Z by pod-1, which is still running, or recorded no outcome"
+        );
+        let failed = Finish { error: Some(Why::shortened("no disk")), ..Finish::new(at, Outcome::Failed) };
+        let failed = RunRecord { finish: Some(failed), ..begun.clone() };
+        assert_eq!(failed.to_string(), "2026-11-21T03:00:00Z by pod-1, failed: no disk");
+        let skipped = Skipped { from: at, count: 3, why: Why::shortened("paused") };
+        let skipped = RunRecord { skipped: Some(skipped), ..begun };
+        assert_eq!(skipped.to_string(), "2026-11-21T03:00:00Z 3 ticks not run: paused");
     }
 }

@@ -109,14 +109,7 @@ impl fmt::Display for ScheduleStatus {
             write!(f, "; paused since {} by {}: {}", pause.since, pause.by, pause.why)?;
         }
         if let Some(last) = &self.last {
-            write!(f, "; last {} by {}, ", last.id.instant, last.holder)?;
-            match &last.finish {
-                Some(finish) => write!(f, "{}", finish.outcome.as_str())?,
-                None => f.write_str("which is still running, or recorded no outcome")?,
-            }
-            if let Some(error) = last.finish.as_ref().and_then(|finish| finish.error.as_ref()) {
-                write!(f, ": {error}")?;
-            }
+            write!(f, "; last {last}")?;
         }
         if self.failures > 0 {
             write!(f, "; {} failures in a row", self.failures)?;

@@ -164,7 +164,7 @@ impl SpreadActor {
         }
         drop(state);
         for (session, stray) in strays {
-            engine.keys.found(&engine, reading.asked, session, &stray);
+            engine.lock_found(reading.asked, session, &stray);
         }
         if let Some(place) = reading.place {
             self.rolling = place;
