@@ -64,7 +64,7 @@ fn ledger(folder: &Folder, name: &str) -> Vec<RunRecord> {
         };
         let page = store.history(schedule, None, 1000, LIMIT).await.unwrap();
         store.close().await;
-        page.page.items
+        page.items
     })
 }
 

@@ -15,7 +15,7 @@ use tenure::{
 async fn beginnings(fixture: &Fixture, schedules: &[ScheduleId], at_most: usize) -> Vec<Page<RunRecord>> {
     let mut pages = Vec::new();
     for schedule in schedules {
-        pages.push(sure(fixture.store().history(schedule.clone(), None, at_most, LIMIT)).await.page);
+        pages.push(sure(fixture.store().history(schedule.clone(), None, at_most, LIMIT)).await.into());
     }
     pages
 }

@@ -46,8 +46,10 @@ async fn end(fixture: &Fixture, finish: FinishRun) -> ClaimAnswer {
 
 pub(crate) async fn all_runs(fixture: &Fixture, schedule: &ScheduleId, at_most: usize) -> Vec<RunRecord> {
     let store = fixture.store();
-    all_pages(at_most, async |after| sure(store.history(schedule.clone(), after, at_most, LIMIT)).await.page)
-        .await
+    all_pages(at_most, async |after| {
+        sure(store.history(schedule.clone(), after, at_most, LIMIT)).await.into()
+    })
+    .await
 }
 
 /// The record says what the claim said, and has no end.
@@ -290,10 +292,10 @@ pub async fn schedules_do_not_meet(fixture: &Fixture) {
     let store = fixture.store();
     for schedule in &schedules {
         claimed(fixture, &claim(&run(schedule, 2000), fixture.session(), 1)).await;
-        let place = sure(store.history(schedule.clone(), None, 1, LIMIT)).await.page.next;
+        let place = sure(store.history(schedule.clone(), None, 1, LIMIT)).await.next;
         for other in &schedules {
             let history = store.history(other.clone(), place.clone(), 100, LIMIT).await;
-            let items = history.map_or_else(|_| Vec::new(), |history| history.page.items);
+            let items = history.map_or_else(|_| Vec::new(), |history| history.items);
             assert!(items.iter().all(|run| run.id.schedule == *other), "{other} after a place of {schedule}");
         }
     }
@@ -302,7 +304,7 @@ pub async fn schedules_do_not_meet(fixture: &Fixture) {
 /// A schedule that never ran has neither runs nor a mark.
 pub async fn a_schedule_that_never_ran_has_no_history(fixture: &Fixture) {
     let history = sure(fixture.store().history(fixture.schedule("nightly"), None, 10, LIMIT)).await;
-    assert!(history.page.items.is_empty() && history.page.next.is_none() && history.mark.is_none());
+    assert!(history.items.is_empty() && history.next.is_none() && history.mark.is_none());
     claimed(fixture, &claim(&run(&fixture.schedule("nightly"), 1), fixture.session(), 1)).await;
     let history = sure(fixture.store().history(fixture.schedule("nightly"), None, 10, LIMIT)).await;
     assert_eq!(history.mark, None, "only a purge raises the mark");

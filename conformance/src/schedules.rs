@@ -449,10 +449,10 @@ pub async fn a_record_is_no_mark(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     full_record(fixture, &schedule).await;
     let history = sure(fixture.store().history(schedule.clone(), None, 10, LIMIT)).await;
-    assert_eq!((history.page.items, history.mark), (vec![], None));
+    assert_eq!((history.items, history.mark), (vec![], None));
     ledger(fixture, &schedule, &[-5, 5]).await;
     let history = sure(fixture.store().history(schedule, None, 10, LIMIT)).await;
-    assert_eq!((history.page.items.len(), history.mark), (2, None));
+    assert_eq!((history.items.len(), history.mark), (2, None));
 }
 
 /// As they were asked for, also twice, also those that are not there.

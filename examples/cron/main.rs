@@ -202,7 +202,7 @@ async fn judged(observer: &Elect, name: &str, apart: u32) -> Result<String, supp
     let mut runs: Vec<RunRecord> = Vec::new();
     let mut after = None;
     loop {
-        let page = observer.schedules().history(name, after, 100).await?.page;
+        let page = observer.schedules().history(name, after, 100).await?;
         runs.extend(page.items);
         after = page.next;
         if after.is_none() {

@@ -298,7 +298,7 @@ impl Operator {
         let record = self.store.schedules(vec![id.clone()], LIMIT).await?.pop();
         // A record that cannot be used is deleted, too; and history that an interrupted deletion has left.
         let is_known = matches!(record, Some(ScheduleSeen::Found(_) | ScheduleSeen::Refused(_)));
-        if !is_known && self.store.history(id.clone(), None, 1, LIMIT).await?.page.items.is_empty() {
+        if !is_known && self.store.history(id.clone(), None, 1, LIMIT).await?.items.is_empty() {
             return Err(NotDone::Unknown(schedule.clone()));
         }
         let lock = self.store.locks(vec![lock_of(&id)], LIMIT).await?.pop().and_then(LockSeen::found);

@@ -524,7 +524,7 @@ impl Fleet {
             let Ok(runs) = majority.history(schedule_id(schedule), None, usize::MAX, SECOND).await else {
                 continue;
             };
-            let entries = runs.page.items.into_iter().map(|run| {
+            let entries = runs.items.into_iter().map(|run| {
                 let tick = TickId { schedule, instant: run.id.instant, entry: run.id.entry };
                 (tick, run.attempt)
             });

@@ -333,7 +333,7 @@ impl Store for Ledger {
         async move {
             let number = schedule_of(schedule.name.as_str());
             let page = self.store.purge_runs(schedule, older_than, keep, limit).await?;
-            if let (Some(schedule), Some(mark), false) = (number, page.mark, page.page.items.is_empty()) {
+            if let (Some(schedule), Some(mark), false) = (number, page.mark, page.items.is_empty()) {
                 self.history.record(EventKind::Purged { schedule, mark });
             }
             Ok(page)

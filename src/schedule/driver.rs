@@ -308,7 +308,7 @@ impl Driver {
             if let Ok(page) = &page {
                 ticks.purged(page.mark);
             }
-            match page.map(|page| page.page.items.last().map(|run| run.id.clone())) {
+            match page.map(|page| page.items.last().map(|run| run.id.clone())) {
                 // A run that is purged twice would have the store asked for ever.
                 Ok(Some(last)) if gone.insert(last.clone()) => {}
                 Ok(_) => return,

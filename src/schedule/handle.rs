@@ -258,7 +258,7 @@ impl Schedules {
     pub async fn status(&self, name: impl AsRef<str>) -> Result<Option<ScheduleStatus>, Error> {
         let id = self.id(name)?;
         let Some(record) = self.record(&id).await? else { return Ok(None) };
-        let runs = self.history(&id.name, None, ScheduleStatus::LOOKED_AT).await?.page.items;
+        let runs = self.history(&id.name, None, ScheduleStatus::LOOKED_AT).await?.items;
         Ok(Some(ScheduleStatus::of(record, runs)))
     }
 
@@ -333,7 +333,7 @@ impl Schedules {
             Err(Error::Refused { .. }) => true,
             Err(error) => return Err(error),
         };
-        let has_runs = !self.history(&id.name, None, 1).await?.page.items.is_empty();
+        let has_runs = !self.history(&id.name, None, 1).await?.items.is_empty();
         overdue::delete(engine, &id, Work::Requested).await.map_err(Error::store)?;
         Ok(was_there || has_runs)
     }

@@ -374,9 +374,13 @@ impl Queue {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RunPage {
-    /// The runs.
-    #[serde(flatten)]
-    pub page: Page<RunRecord>,
+    /// The runs that can be read, the last one first.
+    pub items: Vec<RunRecord>,
+    /// The entries that cannot, by what they call themselves, each with the reason.
+    #[serde(serialize_with = "refused")]
+    pub refused: Vec<(String, Refusal)>,
+    /// The place to go on from; `None` at the end.
+    pub next: Option<Cursor>,
     /// Runs up to this instant may have been purged.
     pub mark: Option<StoreTime>,
 }
@@ -387,15 +391,22 @@ impl IntoIterator for RunPage {
     type IntoIter = std::vec::IntoIter<RunRecord>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.page.into_iter()
+        self.items.into_iter()
+    }
+}
+
+impl From<RunPage> for Page<RunRecord> {
+    fn from(RunPage { items, refused, next, .. }: RunPage) -> Self {
+        Self { items, refused, next }
     }
 }
 
 impl RunPage {
     /// Some runs, and the instant up to which others may have been purged.
     #[must_use]
-    pub const fn new(page: Page<RunRecord>, mark: Option<StoreTime>) -> Self {
-        Self { page, mark }
+    pub fn new(page: Page<RunRecord>, mark: Option<StoreTime>) -> Self {
+        let Page { items, refused, next } = page;
+        Self { items, refused, next, mark }
     }
 }
 

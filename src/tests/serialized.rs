@@ -413,7 +413,7 @@ fn a_schedule_has_its_record_its_runs_and_its_failures() {
     let items = runs().into();
     let page = Page { items, refused: Vec::new(), next: Some(Cursor::new(vec![0, 255])) };
     check(
-        [RunPage { page, mark: Some(at(-3600)) }],
+        [RunPage::new(page, Some(at(-3600)))],
         &expect![[
             r#"{"items":[{"id":{"schedule":{"namespace":"shop","name":"cleanup"},"instant":"2026-11-21T03:00:00Z","entry":"tick"},"session":"000000000000000000000000000000ab","holder":"pod-1","term":7,"attempt":1,"started":"2026-11-21T03:00:01Z","finish":{"at":"2026-11-21T03:00:02Z","outcome":"failed","error":"no disk","last":true},"skipped":null},{"id":{"schedule":{"namespace":"shop","name":"cleanup"},"instant":"2026-11-21T03:00:00Z","entry":"skipped"},"session":"000000000000000000000000000000ab","holder":"pod-1","term":7,"attempt":1,"started":"2026-11-21T03:00:01Z","finish":null,"skipped":{"from":"2026-11-21T02:59:00Z","count":2,"why":"paused"}}],"refused":[],"next":"00ff","mark":"2026-11-21T02:00:00Z"}"#
         ]],

@@ -203,8 +203,8 @@ async fn settled(members: &[Member]) {
 async fn ledger(store: &MongoStore) -> Vec<RunRecord> {
     let id = ScheduleId { namespace: "test".parse().unwrap(), name: NAME.parse().unwrap() };
     let history = store.history(id, None, 10_000, LIMIT).await.expect("the server is up");
-    assert!(history.page.refused.is_empty() && history.page.next.is_none());
-    let mut runs = history.page.items;
+    assert!(history.refused.is_empty() && history.next.is_none());
+    let mut runs = history.items;
     runs.reverse();
     runs
 }

@@ -561,7 +561,7 @@ async fn an_entry_under_an_id_of_another_shape_is_refused_in_its_history() {
     let (mut items, mut refused, mut after) = (0, 0, None);
     for page in 0.. {
         assert!(page < 20, "a history must come to an end");
-        let page = place.store.history(schedule.clone(), after, 1, LIMIT).await.unwrap().page;
+        let page = place.store.history(schedule.clone(), after, 1, LIMIT).await.unwrap();
         items += page.items.len();
         refused += page.refused.len();
         after = page.next;
@@ -571,9 +571,9 @@ async fn an_entry_under_an_id_of_another_shape_is_refused_in_its_history() {
     }
     assert_eq!((items, refused), (1, 6));
     for at_most in [1, 3, 7] {
-        let history = place.store.history(schedule.clone(), None, at_most, LIMIT).await.unwrap().page;
+        let history = place.store.history(schedule.clone(), None, at_most, LIMIT).await.unwrap();
         let last = place.store.last_runs(vec![schedule.clone()], at_most, LIMIT).await.unwrap();
-        assert_eq!(last, [history], "{at_most} at most");
+        assert_eq!(last, [history.into()], "{at_most} at most");
     }
 }
 
@@ -609,10 +609,10 @@ async fn a_run_that_cannot_be_read_counts_as_claimed() {
         let history = place.store.history(schedule.clone(), None, 10, LIMIT).await.unwrap();
         let beside = fixture.schedule("beside");
         place.store.claim(self::claim(&fixture, &beside, 1000), LIMIT).await.unwrap();
-        assert_eq!((history.page.items.len(), history.page.refused.len()), (0, 1));
+        assert_eq!((history.items.len(), history.refused.len()), (0, 1));
         let last = place.store.last_runs(vec![beside, schedule], 10, LIMIT).await.unwrap();
         assert_eq!(last[0].items.len(), 1, "one ledger is not the worse for another");
-        assert_eq!(last[1], history.page);
+        assert_eq!(last[1], history.into());
         assert_eq!(place.collection("runs").find_one(id).await.unwrap().unwrap(), before);
     }
 }

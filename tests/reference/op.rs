@@ -207,8 +207,8 @@ pub(crate) async fn all_runs(
     at_most: usize,
 ) -> Result<Vec<tenure::model::RunRecord>, String> {
     all_pages(async |after| {
-        let page = came(store.history(schedule.clone(), after, at_most, LIMIT).await)?.page;
-        if page.items.len() <= at_most { Ok(page) } else { Err(format!("{at_most} were wanted of {page:?}")) }
+        let page = came(store.history(schedule.clone(), after, at_most, LIMIT).await)?;
+        if page.items.len() <= at_most { Ok(page.into()) } else { Err(format!("{at_most} were wanted of {page:?}")) }
     })
     .await
 }

@@ -186,7 +186,7 @@ async fn a_schedule_and_a_run_that_cannot_be_read_are_refused_and_left_as_they_a
         }
         // Without a mark to raise nothing of the ledger goes.
         let gone = store.purge_runs(schedule.clone(), Duration::ZERO, 0, LIMIT).await.unwrap();
-        assert_eq!(gone.page.items, [], "{change}");
+        assert_eq!(gone.items, [], "{change}");
         assert_eq!((table(&shell, "schedules"), table(&shell, "runs")), before, "{change}");
     }
     let damage = [
@@ -215,10 +215,10 @@ async fn a_schedule_and_a_run_that_cannot_be_read_are_refused_and_left_as_they_a
             let ClaimAnswer::Refused(refusal) = answer else { panic!("{change}: {answer:?}") };
             says(&refusal, expected);
         }
-        let page = store.history(schedule.clone(), None, 10, LIMIT).await.unwrap().page;
+        let page = store.history(schedule.clone(), None, 10, LIMIT).await.unwrap();
         assert_eq!((page.items.len(), page.refused.len()), (0, 1), "{change}");
         let last = store.last_runs(vec![schedule.clone()], 10, LIMIT).await.unwrap();
-        assert_eq!(last, [page], "{change}");
+        assert_eq!(last, [page.into()], "{change}");
         store.purge_runs(schedule.clone(), Duration::ZERO, 0, LIMIT).await.unwrap();
         assert_eq!(table(&shell, "runs"), before, "{change}");
     }

@@ -57,9 +57,9 @@ async fn read(look: &OpenNamespace, schedule: ScheduleId, at_most: usize) -> Res
         let wanted = (at_most + 1).saturating_sub(runs.items.len()).clamp(1, PAGE);
         let page = look.history(schedule.clone(), after, wanted).await?;
         mark = mark.max(page.mark);
-        runs.items.extend(page.page.items);
-        runs.refuse(page.page.refused);
-        after = page.page.next;
+        runs.items.extend(page.items);
+        runs.refuse(page.refused);
+        after = page.next;
         if runs.items.len() > at_most {
             runs.items.truncate(at_most);
             runs.more = true;

@@ -111,7 +111,7 @@ async fn a_schedule_is_deleted_with_its_history_once_no_instance_has_it() {
     world.operator.delete(&name, &why()).await.unwrap();
     assert_eq!(world.seen("backup").await, ScheduleSeen::Absent);
     let id = world.fixture.schedule("backup");
-    assert!(world.memory.history(id, None, 10, LIMIT).await.unwrap().page.items.is_empty());
+    assert!(world.memory.history(id, None, 10, LIMIT).await.unwrap().items.is_empty());
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn a_deletion_that_was_interrupted_is_finished_by_the_next_one() {
     world.memory.claim(claim, LIMIT).await.unwrap();
     let name = "backup".parse().unwrap();
     world.operator.delete(&name, &why()).await.unwrap();
-    assert!(world.memory.history(id, None, 10, LIMIT).await.unwrap().page.items.is_empty());
+    assert!(world.memory.history(id, None, 10, LIMIT).await.unwrap().items.is_empty());
     assert!(matches!(world.operator.delete(&name, &why()).await, Err(NotDone::Unknown(_))));
 }
 

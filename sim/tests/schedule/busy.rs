@@ -66,7 +66,7 @@ fn said(member: &Member) -> u64 {
 async fn dealt_with(crew: &Crew, name: &str) -> (BTreeSet<StoreTime>, usize) {
     let history = crew.memory.history(Crew::id(name), None, usize::MAX, SECOND).await.unwrap();
     let (mut instants, mut succeeded) = (BTreeSet::new(), 0);
-    for run in history.page.items.into_iter().filter(|run| run.id.entry != Entry::Order) {
+    for run in history.items.into_iter().filter(|run| run.id.entry != Entry::Order) {
         succeeded += usize::from(run.has_succeeded());
         let from = run.skipped.as_ref().map_or(run.id.instant, |skipped| skipped.from);
         instants.extend(crate::schedule::crew::every_second(from, run.id.instant));

@@ -259,7 +259,7 @@ impl Crew {
     /// The ledger, earliest entry first.
     pub(crate) async fn ledger(&self) -> Vec<RunRecord> {
         let history = self.memory.history(Self::id(NAME), None, usize::MAX, SECOND).await.unwrap();
-        let mut runs = history.page.items;
+        let mut runs = history.items;
         runs.reverse();
         runs
     }

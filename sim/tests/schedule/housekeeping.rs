@@ -219,5 +219,5 @@ async fn schedules_that_had_one_tick_leave_nothing_behind() {
     pass(2 * HOUR).await;
     assert_eq!(left().await, 1, "but the one that this instance has");
     let runs = crew.memory.history(Crew::id("mail-7"), None, 10, SECOND).await.unwrap();
-    assert_eq!(runs.page.items, []);
+    assert_eq!(runs.items, []);
 }

@@ -123,8 +123,8 @@ async fn the_history_is_read_page_by_page_and_does_not_grow_for_ever() {
     loop {
         let page = schedules.history("report", after, 1000).await.unwrap();
         assert!(page.mark.is_some(), "some were purged");
-        read.extend(page.page.items.into_iter().map(|run| run.id.instant));
-        after = page.page.next;
+        read.extend(page.items.into_iter().map(|run| run.id.instant));
+        after = page.next;
         if after.is_none() {
             break;
         }

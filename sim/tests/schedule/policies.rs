@@ -223,7 +223,7 @@ async fn a_job_that_panics_has_failed_and_the_next_tick_is_run() {
     pass(3 * MINUTE).await;
     assert_eq!(crew.told().await[..2], ["00:01:00 failed 1", "00:02:00 succeeded 1"]);
     let history = member.elect.schedules().history("report", None, 100).await.unwrap();
-    let error = history.page.items.last().unwrap().finish.clone().unwrap().error.unwrap();
+    let error = history.items.last().unwrap().finish.clone().unwrap().error.unwrap();
     assert_eq!(error.as_str(), "panicked: the first one");
 }
 

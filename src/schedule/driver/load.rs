@@ -90,11 +90,11 @@ impl Driver {
                 })
                 .await;
             let page = page.ok_or(NotLoaded::Over)?;
-            for (entry, refusal) in &page.page.refused {
+            for (entry, refusal) in &page.refused {
                 words::error!(schedule = id.name.as_str(), namespace = %id.namespace, entry, %refusal, "cannot use an entry of the ledger, ignoring it");
             }
-            runs.extend(page.page.items);
-            after = page.page.next;
+            runs.extend(page.items);
+            after = page.next;
             if after.is_none() || Ticks::are_enough(&runs, now) {
                 let mark = record.mark.max(page.mark);
                 return Ok((ScheduleRecord { mark, ..record }, runs));

@@ -57,7 +57,7 @@ impl<R: Rows> Step<'_, R> {
     ) -> Result<RunPage, R::Failure> {
         let after = after.as_ref().map(Cursor::place);
         let page = page(self.rows.runs(&schedule, after, and_one(at_most))?, at_most);
-        Ok(RunPage { page, mark: self.mark(&schedule)? })
+        Ok(RunPage::new(page, self.mark(&schedule)?))
     }
 
     pub(in crate::store) fn last_runs(
@@ -82,16 +82,16 @@ impl<R: Rows> Step<'_, R> {
         let cutoff = self.now.minus(older_than);
         let old = self.rows.old_runs(&schedule, cutoff, keep, R::AT_ONCE)?;
         let Some(last) = old.last() else {
-            return Ok(RunPage { page: Page::new(old, None), mark: self.mark(&schedule)? });
+            return Ok(RunPage::new(Page::new(old, None), self.mark(&schedule)?));
         };
         // Without a mark nothing may go: what was claimed there could be claimed again.
         let Ok(record) = self.rows.schedule(&schedule)? else {
-            return Ok(RunPage { page: Page::new(Vec::new(), None), mark: None });
+            return Ok(RunPage::new(Page::new(Vec::new(), None), None));
         };
         let mut record = record.unwrap_or_else(|| ScheduleRecord::new(schedule));
         record.mark = record.mark.max(Some(last.id.instant));
         self.rows.put_schedule(&record)?;
         old.iter().try_for_each(|run| self.rows.delete_run(&run.id))?;
-        Ok(RunPage { page: Page::new(old, None), mark: record.mark })
+        Ok(RunPage::new(Page::new(old, None), record.mark))
     }
 }

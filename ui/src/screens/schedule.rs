@@ -78,7 +78,7 @@ impl answer::Screen for Screen {
         let Some(schedule) = known.or_else(|| read.other.clone()) else {
             return Err(Problem::not_found(format!("there is no schedule {:?}", one_line(id.name.as_str()))));
         };
-        let entries = &read.ledger.page.items;
+        let entries = &read.ledger.items;
         let wanted = query.run.as_ref();
         let run = wanted.and_then(|wanted| entries.iter().find(|run| runs::entry(run) == *wanted));
         if let (Some(wanted), None) = (wanted, run) {
@@ -172,16 +172,16 @@ impl Screen {
         let name_of = self.schedule.status.record.id.name.as_str();
         html! {
             h2 { "Ledger" }
-            @if self.page.page.items.is_empty() { p.quiet { "It has not run yet." } } @else {
+            @if self.page.items.is_empty() { p.quiet { "It has not run yet." } } @else {
                 div.scroll {
                     table {
                         thead { tr { th scope="col" { "Instant" } th scope="col" { "Outcome" } th scope="col" { "Late" } th scope="col" { "Took" } th scope="col" { "Holder" } th.number scope="col" { "Attempt" } th scope="col" { "Note" } } }
-                        tbody { @for run in &self.page.page.items { (self.entry(context, run)) } }
+                        tbody { @for run in &self.page.items { (self.entry(context, run)) } }
                     }
                 }
             }
-            @for (record, refusal) in &self.page.page.refused { p.bad { (name(record)) ": " (name(&refusal.to_string())) } }
-            @if let Some(next) = &self.page.page.next {
+            @for (record, refusal) in &self.page.refused { p.bad { (name(record)) ": " (name(&refusal.to_string())) } }
+            @if let Some(next) = &self.page.next {
                 p { a rel="next" href=(context.base.link("/schedule", &[("name", name_of), ("after", &next.to_hex())])) { "More" } }
             } @else if let Some(mark) = self.page.mark {
                 p.quiet { "Runs up to " (instant(mark)) " may have been removed." }

@@ -13,7 +13,7 @@ use crate::{
     answer::{self, Part, Problem, RenderContext},
     draw::{
         bar::{bar, permille},
-        text::name,
+        text::{count, name},
     },
 };
 
@@ -64,16 +64,17 @@ pub(crate) fn table(base: &Base, spreads: &[SpreadSummary]) -> Markup {
 }
 
 fn besides(one: &SpreadSummary) -> Markup {
-    let counts = [
-        (one.orphans, "orphaned", "bad"),
-        (one.resting, "resting", "note"),
-        (one.silent, "members look dead", "bad"),
-        (one.failing, "members are failing", "bad"),
-        (one.draining, "draining", "note"),
+    let members = |many: usize, state| format!("{} {state}", count(many, "member"));
+    let badges = [
+        (one.orphans, format!("{} orphaned", one.orphans), "bad"),
+        (one.resting, format!("{} resting", one.resting), "note"),
+        (one.silent, members(one.silent, if one.silent == 1 { "looks dead" } else { "look dead" }), "bad"),
+        (one.failing, members(one.failing, "failing"), "bad"),
+        (one.draining, members(one.draining, "draining"), "note"),
     ];
     html! {
-        @for (count, what, class) in counts.into_iter().filter(|(count, ..)| *count > 0) {
-            span class=(format!("badge {class}")) { (count) " " (what) } " "
+        @for (_, badge, class) in badges.into_iter().filter(|(count, ..)| *count > 0) {
+            span class=(format!("badge {class}")) { (badge) } " "
         }
     }
 }

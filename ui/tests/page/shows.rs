@@ -118,7 +118,7 @@ async fn a_failing_member_is_marked_in_its_spread_and_among_the_instances() {
     assert_eq!(texts(&page, "#members .badge.bad"), ["failing"]);
     let page = site.until("/instances", |page| text(page, ".badge.bad").contains("failing")).await;
     assert!(texts(&page, ".strip").iter().any(|strip| strip.starts_with("pod-3 failing")));
-    site.until("/spreads", |page| text(page, ".badge").contains("1 members are failing")).await;
+    site.until("/spreads", |page| text(page, ".badge").contains("1 member failing")).await;
     for (elect, _) in pods {
         elect.close().await;
     }

@@ -129,7 +129,7 @@ pub(crate) async fn history(
     let filter = runs_of(&schedule, id_of(place(after)?));
     let page = store.page_by_id(&store.names().runs, filter, -1, at_most, read_run, limit).await?;
     // After the runs: a purge between the two raises the mark over what it removes.
-    Ok(RunPage { page, mark: mark(&store, &schedule, limit).await? })
+    Ok(RunPage::new(page, mark(&store, &schedule, limit).await?))
 }
 
 pub(crate) async fn last_runs(
@@ -241,7 +241,7 @@ pub(crate) async fn purge_runs(
     let latest = store.find(&names.runs, latest, limit).await?;
     let Some(latest) = latest.first().and_then(|run| run.get("_id").cloned()) else {
         let page = Page { items: Vec::new(), refused: Vec::new(), next: None };
-        return Ok(RunPage { page, mark: mark(&store, &schedule, limit).await? });
+        return Ok(RunPage::new(page, mark(&store, &schedule, limit).await?));
     };
     let mut filter = runs_up_to(&schedule, latest);
     filter.extend(started_before(older_than));
@@ -249,13 +249,13 @@ pub(crate) async fn purge_runs(
     let mut gone: Page<RunRecord> = page(store.find(&names.runs, old, limit).await?, PURGE, read_run, by_id)?;
     gone.refused.clear();
     let Some(last) = gone.items.last() else {
-        return Ok(RunPage { page: gone, mark: mark(&store, &schedule, limit).await? });
+        return Ok(RunPage::new(gone, mark(&store, &schedule, limit).await?));
     };
     let mark = raise_mark(&store, &schedule, last, limit).await?;
     let ids = gone.items.iter().map(|run| run_id(&run.id).into());
     write(&database, queries::delete(&names.runs, vec![queries::by_ids(ids)], KeptRecords::Majority, limit))
         .await?;
-    Ok(RunPage { page: gone, mark })
+    Ok(RunPage::new(gone, mark))
 }
 
 /// Nothing may be purged unless the mark stands above it.

@@ -30,7 +30,7 @@ pub(super) fn tell(page: &mut Page<'_>, id: &ScheduleId, answer: Option<&Answer>
             None
         }
     };
-    let runs = read.map_or(&schedule.ledger.runs, |read| &read.page.items);
+    let runs = read.map_or(&schedule.ledger.runs, |read| &read.items);
     page.heading("Runs, the last one first");
     if runs.is_empty() {
         page.text(0, "It has not run yet.", Tone::Plain);
@@ -38,11 +38,11 @@ pub(super) fn tell(page: &mut Page<'_>, id: &ScheduleId, answer: Option<&Answer>
     for entry in runs {
         run(page, &schedule, entry);
     }
-    for (record, refusal) in read.iter().flat_map(|read| &read.page.refused) {
+    for (record, refusal) in read.iter().flat_map(|read| &read.refused) {
         page.text(0, format!("{record}: {refusal}"), Tone::Bad);
     }
     let name = &id.name;
-    if read.is_some_and(|read| read.page.next.is_some()) {
+    if read.is_some_and(|read| read.next.is_some()) {
         page.text(0, format!("There are more: `tenure history {name}` lists them."), Tone::Note);
     } else if let Some(mark) = read.and_then(|read| read.mark) {
         let mark = page.at(mark);
