@@ -6,7 +6,7 @@ use std::time::Duration;
 const FIRST_REST: Duration = Duration::from_secs(1);
 
 /// Doubles from a shortest to a longest wait. Each wait is drawn between half of it and the whole, so
-/// that those who failed together do not come back together.
+/// that callers that failed together do not come back together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Backoff {
     failures: u32,
@@ -28,7 +28,7 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// Nothing has failed since it was reset.
+    /// Returns whether no failure has come since it was reset.
     pub(crate) const fn is_fresh(&self) -> bool {
         self.failures == 0
     }
@@ -41,7 +41,7 @@ impl Backoff {
     }
 }
 
-/// A wait of up to a fifth less than `whole`, so that those who began together do not go on together.
+/// A wait of up to a fifth less than `whole`, so that callers that began together do not go on together.
 pub(crate) fn jittered(whole: Duration, roll: u64) -> Duration {
     whole.saturating_sub(fraction(whole / 5, roll))
 }

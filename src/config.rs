@@ -18,7 +18,7 @@ use crate::model::{Holder, LimitError, Namespace, Retention};
 
 const MS: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Limits of an interval: no store answers in less, and nobody notices after a month that a job stands still.
+/// Limits of an interval: no store answers in less, and no operator notices after a month that a job stands still.
 /// Values beyond were meant in another unit.
 const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(10)..=DAY.saturating_mul(30);
 /// A part of an interval may be smaller than any interval.
@@ -111,7 +111,7 @@ impl ElectConfig {
         check("retention.runs", self.retention_runs, &RETENTIONS)?;
         check("retention.sessions", self.retention.sessions, &RETENTIONS)?;
 
-        // Nothing overflows from here on: all are within their ranges.
+        // No sum overflows from here on: all are within their ranges.
         if 2 * interval + margin + stop_grace > refresh {
             // One attempt may fail, and the next must still come before anything is cancelled.
             return Err(self.too_tight());

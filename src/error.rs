@@ -5,7 +5,7 @@ use std::{error::Error as StdError, fmt};
 /// Answer to whether a store's operation that failed may have changed something ([R8](crate::store#rules-of-safety)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Applied {
-    /// Nothing was changed, and nothing will be.
+    /// No change was made, and none will be.
     No,
     /// Perhaps applied, now or later. Nothing may be concluded: the operation is repeated until it is answered.
     Unknown,
@@ -74,8 +74,8 @@ impl StoreError {
         &*self.cause
     }
 
-    /// Returns whether the same operation may succeed if it is sent again. If not, somebody has to change
-    /// something first: a right, a password, the server's version.
+    /// Returns whether the same operation may succeed if it is sent again. If not, an operator has to
+    /// change something first: a right, a password, the server's version.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         self.retryable
@@ -124,7 +124,7 @@ pub(crate) fn in_words(error: &(dyn StdError + 'static)) -> String {
     in_one_line(&text, LONGEST_CAUSES)
 }
 
-/// A text of others, whose length and signs nobody controls.
+/// A text of others, of any length and with any characters, in one line.
 pub(crate) fn in_one_line(text: &str, most: usize) -> String {
     let mut line: String = text.split(|c: char| c.is_control()).collect::<Vec<_>>().join(" ");
     if let Some((end, _)) = line.char_indices().nth(most) {

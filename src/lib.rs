@@ -1,7 +1,7 @@
 //! Leader election, locks and schedules for services that run as several instances and have a MongoDB.
 //!
-//! One instance runs the job. When its lease is about to expire, the job stops *before* anybody else may
-//! start it: for each key, the intervals [granted, start of the job's last poll] of two leases never overlap,
+//! One instance runs the job. When its lease is about to expire, the job stops *before* any other instance
+//! may start it: for each key, the intervals [granted, start of the job's last poll] of two leases never overlap,
 //! as long as clocks *run* at the same rate within 1 %, wherever they point.
 //!
 //! Not promised: that what a job sent elsewhere arrives before its lease ends. Such writes carry the lease's
@@ -54,10 +54,10 @@
 //! | wait for the key and run the job here | [`Elect::with_lock`] |
 //! | hold the key by a value, or several | [`Elect::acquire`], [`Elect::acquire_all`] |
 //! | lead for as long as the program lives | [`Elect::campaign`] |
-//! | say who asks, and what for | [`Elect::key`] |
+//! | name the part of the program that asks, and its reason | [`Elect::key`] |
 //! | run N tasks, spread over the fleet | [`Elect::spread`] |
 //! | run a job at certain times, once per fleet | [`Elect::schedule`], [`Elect::schedules`] |
-//! | see who holds what | [`Elect::locked_keys`], [`Elect::watch`], [`Elect::events`], [`Elect::health`] |
+//! | see the holder of each key | [`Elect::locked_keys`], [`Elect::watch`], [`Elect::events`], [`Elect::health`] |
 //! | end | [`Elect::close`] |
 //!
 //! # Words

@@ -54,7 +54,7 @@ pub(crate) struct Check {
 
 /// The checks to run, with their limits.
 struct Wanted {
-    /// Nothing for all.
+    /// `None` for all.
     schedules: Option<Vec<ScheduleName>>,
     leaders: Vec<Key>,
     limits: Limits,

@@ -27,11 +27,11 @@ use crate::{
     out, times,
 };
 
-/// Lease of an instance: short, so that nobody waits long for the end of a frozen one's.
+/// Lease of an instance: short, so that the wait for the end of a frozen one's is short.
 const TTL: Duration = Duration::from_secs(3);
 const TASKS: usize = 100;
 const INSTANCES: usize = 5;
-/// With less the script has no time between its steps; with more nobody looks any more.
+/// With less the script has no time between its steps; with more no user watches to the end.
 const SHORTEST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(3600);
 /// A promise was broken.
@@ -100,7 +100,7 @@ pub(crate) async fn run(common: &Common, demo: Demo) -> Result<u8, Failure> {
 
 /// Bounds of what is promised. A SQLite file proves that a process is dead; elsewhere its lease has to run out.
 const fn bounds(proves_deaths: bool) -> Bounds {
-    // A death is found, a plan made, the locks are taken: two seconds beyond the lease, whoever dies.
+    // A death is found, a plan made, the locks are taken: two seconds beyond the lease, whichever instance dies.
     let frozen = TTL.saturating_add(Duration::from_secs(2));
     Bounds {
         ttl: TTL,

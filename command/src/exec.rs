@@ -92,7 +92,7 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
     let asked = KeyWait { exec: &exec, lock: &lock, deadline, place: &place, elect: &elect };
     let got = tokio::select! {
         got = asked.guard() => got,
-        // Nothing runs yet that it would have to be passed to.
+        // No child runs yet to which it would have to be passed.
         came = first(&mut signals) => Ok(Acquisition::Not(ended_by(came), None)),
     };
     let (guard, key_file) = match got {
@@ -180,7 +180,7 @@ impl Acquisition {
         match self {
             Self::Guard(..) => 0,
             Self::Not(code, reason) => {
-                // Whoever asks for 0 does not count it as a failure: cron mails whatever is printed.
+                // A caller that asks for 0 does not count it as a failure: cron mails whatever is printed.
                 if let Some(reason) = reason.filter(|_| code != 0) {
                     eprintln!("tenure: {reason}");
                 }
@@ -287,7 +287,7 @@ impl KeyWait<'_> {
         }
     }
 
-    /// The one who holds it by now may be another.
+    /// The holder by now may be another.
     async fn held_now(&self) -> Result<Option<String>, Failure> {
         let locks = self.place.store.locks(vec![self.lock.clone()], LOOK).await?;
         let holding = locks.into_iter().find_map(|seen| match seen {

@@ -1,4 +1,4 @@
-//! A file that is followed: whoever waits learns that it may have changed.
+//! A file that is followed: a waiter learns that it may have changed.
 
 use std::{
     ffi::OsStr,
@@ -36,7 +36,7 @@ impl Followed {
     /// Waits until it may have changed.
     ///
     /// # Cancel safety
-    /// Nothing is lost.
+    /// No change is lost.
     pub(crate) async fn changed(&mut self) {
         match &mut self.changes {
             Some(changes) => {
@@ -48,8 +48,8 @@ impl Followed {
         }
     }
 
-    /// Returns its path if it is empty, as one is that somebody is about to write. That is not what is wanted from now
-    /// on: whoever wants nothing writes a comment.
+    /// Returns its path if it is empty, as one is that is about to be written. That is not what is wanted from now
+    /// on: a user who wants nothing writes a comment.
     pub(crate) fn blank(&self) -> Option<&Path> {
         self.path.as_deref().filter(|path| path.metadata().is_ok_and(|file| file.len() == 0))
     }

@@ -22,7 +22,7 @@ use crate::exit::Failure;
 /// The longest name of a file that keeps its whole key.
 const LONGEST: usize = 200;
 
-/// Between two looks whether nobody has it any more.
+/// Time between two looks whether it is free.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Returns the read and write permission bits of the store.
@@ -50,7 +50,7 @@ impl KeyFile {
                     Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                     _ => {}
                 }
-                // Whoever may use the store may use the locks of its keys.
+                // Users of the store may use the locks of its keys.
                 let mode = mode(store)?;
                 fs::set_permissions(&folder, fs::Permissions::from_mode(mode | mode >> 2 & 0o111))?;
             }
@@ -71,7 +71,7 @@ impl KeyFile {
         Ok(Self { path, file })
     }
 
-    /// Locks it, if nobody has.
+    /// Locks it, if it is free.
     pub(crate) fn try_lock(&self) -> Result<bool, Failure> {
         match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(true),
@@ -80,9 +80,9 @@ impl KeyFile {
         }
     }
 
-    /// Locks it as soon as nobody has it.
+    /// Locks it as soon as it is free.
     pub(crate) async fn lock(self) -> Result<Self, Failure> {
-        // A thread that waits for it could not be called back when nobody wants it any more.
+        // A thread that waits for it could not be called back when the lock is not wanted any more.
         while !self.try_lock()? {
             tokio::time::sleep(LOOK).await;
         }
@@ -93,7 +93,7 @@ impl KeyFile {
         Failure::store(format!("the file {} cannot be locked: {error}", self.path.display()))
     }
 
-    /// The processes that have it open, which is who holds it.
+    /// The processes that have it open, which are its holders.
     pub(crate) fn holders(&self) -> Vec<i32> {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         let Ok(wanted) = self.file.metadata().map(|file| (file.dev(), file.ino())) else { return Vec::new() };

@@ -25,7 +25,7 @@ pub(crate) fn start_at(level: Level) {
         .with_writer(io::stderr)
         .with_ansi(false)
         .with_target(false)
-        // A log that nobody reads must not end the work: its errors would be printed there, and panic.
+        // A log without a reader must not end the work: its errors would be printed there, and panic.
         .log_internal_errors(false)
         .init();
 }

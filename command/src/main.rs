@@ -136,7 +136,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
             Command::Manual(manual) => manual::run(manual),
         }
     });
-    // What is still under way, such as a blocked read, must not keep the program.
+    // Work that is still under way, such as a blocked read, must not keep the program.
     runtime.shutdown_background();
     ended
 }

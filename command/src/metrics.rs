@@ -1,4 +1,4 @@
-//! Metrics and health over HTTP, for those who collect and probe.
+//! Metrics and health over HTTP, for collectors and probes.
 
 use std::net::SocketAddr;
 
@@ -43,7 +43,7 @@ impl Metrics {
             while let Ok((stream, _)) = listener.accept().await {
                 let (elect, recorded) = (elect.clone(), recorded.clone());
                 tokio::spawn(async move {
-                    // Who does not ask or does not listen gets no answer.
+                    // A client that does not ask or does not listen gets no answer.
                     let _ = tokio::time::timeout(PATIENCE, answer(stream, &elect, &recorded)).await;
                 });
             }

@@ -1,4 +1,4 @@
-//! Readiness and signs of life for whoever started this process, as systemd wants them: datagrams to `NOTIFY_SOCKET`.
+//! Readiness and signs of life for the service manager, as systemd wants them: datagrams to `NOTIFY_SOCKET`.
 
 use std::{
     env, io,
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// Where it is told, if anywhere.
+/// Receiver of the datagrams, if any.
 #[derive(Clone, Debug)]
 pub(crate) struct Notify(Option<Arc<(UnixDatagram, SocketAddr)>>);
 
@@ -44,7 +44,7 @@ impl Notify {
 
     fn say(&self, what: &str) {
         if let Some(open) = &self.0 {
-            // Whoever does not listen any more has no use for it.
+            // A receiver that does not listen any more has no use for it.
             let _ = open.0.send_to_addr(what.as_bytes(), &open.1);
         }
     }

@@ -76,7 +76,7 @@ pub(crate) fn print<T: Serialize>(
     }
 }
 
-/// Prints a text. Who reads only its beginning, as `head` does, has what it wanted.
+/// Prints a text. A reader of its beginning alone, as `head` is, has what it wanted.
 pub(crate) fn text(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -25,7 +25,7 @@ pub(crate) enum OpenMode {
     ReadWrite,
 }
 
-/// Where a store is, as a URI says.
+/// Location of a store, as a URI says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreUri {
     Sqlite(PathBuf),
@@ -72,7 +72,7 @@ fn default_file() -> Result<PathBuf, Failure> {
 #[derive(Debug)]
 pub(crate) struct OpenStore {
     pub(crate) store: Arc<dyn Store>,
-    /// Where it is, without user and password.
+    /// Location of the store, without user and password.
     pub(crate) name: String,
     /// The file, if it is one.
     pub(crate) file: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! `tenure schema`: what a database needs, for those who prepare it by hand.
+//! `tenure schema`: the needs of a database, for administrators who prepare it by hand.
 
 use clap::Args;
 
@@ -17,7 +17,7 @@ pub(crate) struct Schema {
 pub(crate) fn run(common: &Common, schema: &Schema) -> Result<u8, Failure> {
     let settings = Settings::of(common)?;
     let place = match (&schema.database, &settings.store) {
-        // Whoever names a database means a server.
+        // A named database means a server.
         (Some(_), None) => StoreUri::Mongo(String::new()),
         (_, uri) => StoreUri::of(uri.as_ref())?,
     };

@@ -59,7 +59,7 @@ impl Served {
         let patience = Patience::of(&settings.config, kill_after)?;
         let signals = signals::collect()
             .map_err(|error| Failure::failed(format!("signals cannot be received: {error}")))?;
-        // Before anything is held: an address that is taken must not cost anybody a key.
+        // Before anything is held: an address that is taken must not cost any instance a key.
         let metrics = match long.metrics {
             Some(address) => Some(Metrics::listen(address).await?),
             None => None,
@@ -88,7 +88,7 @@ impl Served {
         self.place.file.as_deref()
     }
 
-    /// Says that all is in place, for whoever started this.
+    /// Says that all is in place, for the service manager.
     pub(crate) fn ready(&mut self) {
         self.notify.ready();
         self.notify.watchdog();

@@ -36,7 +36,7 @@ pub(crate) struct Settings {
     sources: BTreeMap<&'static str, Source>,
 }
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Option,
@@ -68,7 +68,7 @@ pub(crate) struct Uri {
 }
 
 impl Settings {
-    /// Settings that nobody has written.
+    /// Settings that are written nowhere.
     pub(crate) const fn new(store: Option<Uri>, config: ElectConfig) -> Self {
         Self { store, config, sources: BTreeMap::new() }
     }
@@ -115,7 +115,7 @@ impl Settings {
         Ok(Self { store, config, sources })
     }
 
-    /// Where a setting comes from.
+    /// Source of a setting.
     pub(crate) fn source(&self, setting: &str) -> Source {
         let follows =
             setting == "ttl" || FOLLOW.contains(&setting) && self.sources.contains_key("takeover_within");

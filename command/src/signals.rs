@@ -1,4 +1,4 @@
-//! Signals: which of them this process ignores, and those it gets, with who sent them.
+//! Signals: those that this process ignores, and those that it gets, with their senders.
 
 use std::{fs, io};
 

@@ -107,7 +107,7 @@ pub(crate) async fn run(common: &Common, spread: Spread) -> Result<u8, Failure> 
     Ok(served.stop().await)
 }
 
-/// Reads the file again when somebody says so, until this is to end.
+/// Reads the file again whenever it is told to, until this is to end.
 async fn serve(spread: &Spread, served: &mut Served, share: &Share) -> Result<(), Failure> {
     let file = (!spread.is_stdin()).then_some(spread.tasks.as_path());
     let mut file = Followed::of(file)?;
@@ -163,7 +163,7 @@ fn tasks(text: &str) -> Result<BTreeSet<Key>, (usize, String)> {
 fn with_task(command: &[OsString], task: &Key) -> Vec<OsString> {
     let replaced = |part: &OsString| match part.to_str() {
         Some(text) => text.replace(PLACE, task.as_str()).into(),
-        // What is no text has no place in it for one.
+        // A part that is no text has no place for a task.
         None => part.clone(),
     };
     command.iter().map(replaced).collect()
@@ -197,7 +197,7 @@ const FILES_BESIDE: u64 = 128;
 /// Threads for all of them, and for those that end meanwhile.
 pub(crate) const THREADS: usize = MOST as usize + 256;
 
-/// So long an idle thread is kept.
+/// Time for which an idle thread is kept.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

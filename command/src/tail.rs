@@ -7,7 +7,7 @@ use std::{
     thread::JoinHandle,
 };
 
-/// So much of the end is kept.
+/// Bytes of the end that are kept.
 const KEPT: usize = 1024;
 
 /// The reader of a child's standard error.
@@ -23,7 +23,7 @@ impl Tail {
         let follow = move || {
             let (mut kept, mut part) = (VecDeque::with_capacity(KEPT), [0; 4096]);
             while let Ok(read @ 1..) = stderr.read(&mut part) {
-                // A log that nobody reads must not end the child.
+                // A log without a reader must not end the child.
                 let _ = std::io::stderr().write_all(&part[..read]);
                 kept.extend(&part[..read]);
                 kept.drain(..kept.len().saturating_sub(KEPT));
@@ -33,7 +33,7 @@ impl Tail {
         Self(std::thread::Builder::new().name("tenure-stderr".to_owned()).spawn(follow).ok())
     }
 
-    /// The end of it, once nobody writes any more.
+    /// The end of it, once it has no writer any more.
     pub(crate) fn end(self) -> String {
         let kept = self.0.and_then(|thread| thread.join().ok()).unwrap_or_default();
         text(&kept.into_iter().collect::<Vec<u8>>())
@@ -43,7 +43,7 @@ impl Tail {
 /// In one line: an error's text is shown in tables.
 fn text(kept: &[u8]) -> String {
     let text = String::from_utf8_lossy(kept);
-    // What was cut in the middle of a letter begins with the rest of it.
+    // A text that was cut in the middle of a letter begins with the rest of it.
     let text = text.trim_start_matches(char::REPLACEMENT_CHARACTER);
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" | ")
 }

@@ -13,7 +13,7 @@ pub(crate) fn now() -> StoreTime {
     StoreTime::from(SystemTime::now())
 }
 
-/// An instant in the zone of whoever reads it, which is named.
+/// An instant in the reader's zone, which is named.
 pub(crate) fn local(time: StoreTime) -> String {
     zoned(time, TimeZone::system())
 }

@@ -49,7 +49,7 @@ impl Patience {
         }
     }
 
-    /// So long after the lease was cancelled the guardian has had all the time there is.
+    /// Time after the lease was cancelled at which the guardian has had all the time there is.
     fn too_long(self) -> Duration {
         self.stop_grace.saturating_sub(allowance(self.stop_grace) / 4)
     }
@@ -167,7 +167,7 @@ pub(crate) async fn run(
                 return Ok(ended);
             }
             came = next(&mut signals) => match came {
-                // Until it is there, nobody but this process can have got it.
+                // Before the child is there, no process but this one can have got it.
                 Some(ReceivedSignal { signal, .. }) if !has_begun => early.push(signal),
                 Some(came) if !came.child_has_it() => child.signal(came.signal),
                 _ => {}

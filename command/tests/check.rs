@@ -80,7 +80,7 @@ async fn schedules_are_well_fail_rest_and_are_missed() {
     fail(2).await;
     assert_eq!(check(&world, &[]).0, 1);
     fail(3).await;
-    // Beside a leader, schedules are checked if somebody says by what.
+    // Beside a leader, schedules are checked if a limit is given.
     let guard = elect.key("queue").try_acquire().await.unwrap().guard().unwrap();
     assert_eq!(check(&world, &["--leader", "queue"]).0, 0);
     assert_eq!(check(&world, &["--leader", "queue", "--overdue", "10m"]).0, 2);
@@ -149,7 +149,7 @@ fn a_check_that_cannot_be_made_is_unknown() {
 #[test]
 #[allow(clippy::disallowed_methods, reason = "how long it takes is what is looked at")]
 fn a_server_that_does_not_answer_is_unknown_in_time() {
-    // Nobody listens there: the port is bound, and never accepted from.
+    // No server listens there: the port is bound, and never accepted from.
     let bound = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let uri = format!("mongodb://user:secret@{}/", bound.local_addr().unwrap());
     let begun = std::time::Instant::now();

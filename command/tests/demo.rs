@@ -1,4 +1,4 @@
-//! `tenure demo`: to its end, ended early, with processes that somebody else kills, on a terminal, and on MongoDB.
+//! `tenure demo`: to its end, ended early, with processes that are killed from outside, on a terminal, and on MongoDB.
 
 mod run;
 mod terminal;
@@ -36,14 +36,14 @@ fn a_demo_comes_to_its_end_and_every_promise_held() {
         assert!(words.contains(line), "{line}: {ended}");
     }
     assert!(!ended.out.contains('\x1b'), "{ended}");
-    // What was kept is a store.
+    // The kept file is a store.
     let (_, kept) = words.split_once("Kept: tenure ls --store sqlite:").unwrap();
     let store = kept.split(' ').next().unwrap();
     assert!(Path::new(store).is_file(), "{ended}");
     assert!(ended.processes().is_empty());
 }
 
-/// The end waits for nobody to close: what takes long is the start.
+/// The end waits for no instance to close: the start takes long.
 #[test]
 fn a_demo_that_is_interrupted_is_gone_sooner_than_it_came() {
     let (mut starts, mut ends) = (Vec::new(), Vec::new());
@@ -93,7 +93,7 @@ fn processes_that_somebody_else_kills_break_no_promise() {
     demo.kill_one();
     if rounds() > 1 {
         demo.wait_for("(SIGSTOP)");
-        // Until too few are left, so that others are started in their place.
+        // Too few are left then, so that others are started in their place.
         for pid in &demo.pids()[2..] {
             demo.kill(*pid);
         }

@@ -22,7 +22,7 @@ use crate::{
 const TTL: Duration = Duration::from_secs(30);
 
 /// A child that forks twice, leaves its session, ignores what can be ignored, and has a crowd with it. It tells when
-/// it has begun, and whom it finds of an earlier one: each environment is read once, as processes end meanwhile.
+/// it has begun, and which earlier ones it finds: each environment is read once, as processes end meanwhile.
 fn wild(folder: &Folder, crowd: u32) -> String {
     let path = folder.path().display();
     format!(
@@ -105,7 +105,7 @@ fn rounds_of(name: &str, crowd: u32, durations: &[&str], harm: impl Fn(&Running)
     worst
 }
 
-/// The end of the process is proven: nobody waits for the end of its ttl.
+/// The end of the process is proven: no instance waits for the end of its ttl.
 fn is_proven(name: &str, crowd: u32, harm: impl Fn(&Running)) {
     let worst = rounds_of(name, crowd, &STEADY, harm);
     assert!(worst < TTL, "{worst:?}");
@@ -191,7 +191,7 @@ ctypes.CDLL(None).syscall(60, 0)";
 #[test]
 fn the_guardian_is_frozen() {
     let folder = Folder::new("guardian-frozen");
-    // So long its guardian has for what it is told.
+    // Time that its guardian has for an order: one second.
     let mut first = start(&folder, 0, &[&STEADY[..], &["--stop-grace", "1s"]].concat());
     until_begun(&folder, 1);
     signal(guardian(&first), Signal::STOP);
@@ -211,7 +211,7 @@ fn a_signal_at_any_moment_leaves_nobody() {
         let mut command = tenure(&folder.store());
         command.args(["exec", "--key", "k", "--", "sleep", "600"]).env("TENURE_TEST", folder.path());
         let mut running = Running::start(command.stderr(Stdio::null()));
-        // Before that it may ignore what whoever runs the tests ignores.
+        // Before that it may ignore what the runner of the tests ignores.
         until_blocking("the command itself", || {
             if is_tenure(running.pid()) { Ok(()) } else { Err("it is env as yet") }
         });

@@ -95,7 +95,7 @@ async fn a_child_ends_before_its_lease_when_the_store_is_away() {
     let frozen = Instant::now();
     deployment.freeze(node).await;
     wait::until_blocking("the end of all that the child started", || {
-        // What is left then is tenure itself.
+        // The process that is left then is tenure itself.
         let all = with_variable(&format!("TENURE_TEST={}", folder.path().display()));
         if all.iter().all(|pid| *pid == running.pid()) { Ok(()) } else { Err(all) }
     });

@@ -1,5 +1,5 @@
 //! The command as the parent of what it runs: signals, ends, terminals, descriptors. In a process of their own, since a
-//! child inherits what others have open, and who counts processes wants no others.
+//! child inherits what others have open, and a count of processes wants no others.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 #![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]

@@ -238,7 +238,7 @@ fn tasks_move_as_instances_come_and_go() {
     assert_eq!(all(&running_tasks(&folder)), [""; 0]);
 }
 
-/// From standard input, two at a time, each for good; a link's file is read again when somebody says so.
+/// From standard input, two at a time, each for good; a link's file is read again at SIGHUP.
 #[test]
 fn tasks_that_are_done_do_not_come_back() {
     let folder = Folder::new("spread-once");
@@ -257,7 +257,7 @@ fn tasks_that_are_done_do_not_come_back() {
     assert_eq!(done(4), ["a", "b", "c", "d"]);
     running.signal(Signal::TERM);
     assert_eq!(running.join().code(), Some(0));
-    // Nobody sees that a file of another folder changes.
+    // A change of a file in another folder is not seen.
     let there = Folder::new("spread-linked");
     fs::write(there.join("tasks"), "a\n").unwrap();
     std::os::unix::fs::symlink(there.join("tasks"), folder.join("tasks")).unwrap();
@@ -287,7 +287,7 @@ fn a_file_that_is_saved_again_disturbs_nobody() {
     for times in 1..=3 {
         fs::rename(&file, folder.join("tasks~")).unwrap();
         let mut new = File::create(&file).unwrap();
-        // Whoever reads it now finds nothing.
+        // A read finds nothing in it now.
         running.signal(Signal::HUP);
         until_said(&folder, "tasks is empty, without even a comment", times);
         new.write_all(b"a\nb\n").unwrap();

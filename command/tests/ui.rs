@@ -1,4 +1,4 @@
-//! `tenure ui`: who may reach it, what it shows, what it lets one do, and its end.
+//! `tenure ui`: access to it, its content, its actions, and its end.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

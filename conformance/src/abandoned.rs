@@ -1,4 +1,4 @@
-//! Remains of the dead: locks that nobody takes over, and places in the queue.
+//! Remains of the dead: locks that no session takes over, and places in the queue.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub async fn a_lock_of_the_dead_becomes_free_and_keeps_its_term(fixture: &Fixtur
     assert!(next.term > held.term, "{} after {}", next.term, held.term);
 }
 
-/// For as long as idle locks are kept it stays as it was, for whoever takes over.
+/// For as long as idle locks are kept it stays as it was, for the session that takes over.
 pub async fn a_lock_of_one_that_died_lately_is_kept(fixture: &Fixture) {
     let dead = fixture.opened().await.id;
     let held = fixture.held(&fixture.lock("report"), dead, 1).await;
@@ -63,7 +63,7 @@ pub async fn a_lock_of_one_that_died_lately_is_kept(fixture: &Fixture) {
     assert_eq!(fixture.record(&held.id).await, held);
 }
 
-/// Writes that were sent under it may still arrive: it is as closed as if somebody had taken it over.
+/// Writes that were sent under it may still arrive: it is as closed as if it had been taken over.
 pub async fn a_lock_of_the_dead_with_a_delay_is_closed(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let delay = Duration::from_secs(3600);

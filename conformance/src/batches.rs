@@ -157,7 +157,7 @@ pub async fn a_batch_may_name_a_lock_twice(fixture: &Fixture) {
     assert_eq!(record.past.len(), 1, "of two hand-overs of one term one counts: {record:?}");
 }
 
-/// Nothing asked, nothing answered, nothing done.
+/// No requests, no answers, no effects.
 pub async fn an_empty_batch_does_nothing(fixture: &Fixture) {
     let store = fixture.store();
     assert_eq!(fixture.take_all(Vec::new(), &[fixture.session()]).await, []);

@@ -222,7 +222,7 @@ pub async fn of_declarations_that_race_one_is_kept(fixture: &Fixture) {
     }
 }
 
-/// Nothing anybody writes brings it back.
+/// No write brings it back.
 pub async fn dead_is_for_ever(fixture: &Fixture) {
     let open = fixture.opening();
     fixture.open(&open).await;

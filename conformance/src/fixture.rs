@@ -28,9 +28,9 @@ pub const LIMIT: Duration = Duration::from_secs(30);
 /// A ttl that is not over before the test is.
 pub const TTL: Duration = Duration::from_secs(60);
 
-/// A store, and a corner of it where nobody else is.
+/// A store, and a corner of it without other users.
 ///
-/// Each fixture has a namespace of its own, and draws sessions and nonces nobody else draws, so that
+/// Each fixture has a namespace of its own, and draws sessions and nonces that no other draws, so that
 /// any number of properties can be checked against one store at the same time. What it leaves
 /// behind does no harm.
 ///
@@ -287,7 +287,7 @@ impl Fixture {
         assert_eq!(nobody, SessionSeen::Missing, "a session nobody opened is missing");
     }
 
-    /// Releases a lock to nobody and answers with its record.
+    /// Frees a lock and returns its record.
     pub async fn freed(&self, record: &LockRecord) -> LockRecord {
         let held = record.holding.as_ref().expect("only a lock in somebody's hand is released");
         self.release(&record.id, held.by.session, record.term, ReleaseTo::Free).await;

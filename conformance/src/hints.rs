@@ -207,7 +207,7 @@ pub async fn a_waiter_gets_a_hint_of_a_release(fixture: &Fixture) {
     listener.hears_of_lock(&free).await;
 }
 
-/// So that the holder hands over, and does not just release.
+/// The hint makes the holder hand over, and not just release.
 pub async fn a_hint_names_a_task_that_gets_a_waiter(fixture: &Fixture) {
     let mut listener = Listener::new(fixture, [fixture.topic("import")]).await;
     let lock = fixture.task("import", "report");
@@ -255,7 +255,7 @@ pub async fn news_of_a_member_are_hinted(fixture: &Fixture) {
     listener.hears_of(session).await;
 }
 
-/// So that a request does not wait for the next beat.
+/// With the hint a request does not wait for the next beat.
 pub async fn a_holder_that_is_asked_for_a_lock_gets_a_hint(fixture: &Fixture) {
     let session = fixture.opened().await.id;
     let mut listener = Listener::new(fixture, [Topic::Session(session), fixture.topic("import")]).await;
@@ -266,7 +266,7 @@ pub async fn a_holder_that_is_asked_for_a_lock_gets_a_hint(fixture: &Fixture) {
     }
 }
 
-/// A fleet beats all the time, and nobody is to be woken by it.
+/// A fleet beats all the time, and no listener is to be woken by it.
 pub async fn a_beat_gives_no_hint(fixture: &Fixture) {
     let import = name(SpreadName::new("import"));
     let mut listener = Listener::new(fixture, [fixture.topic("import")]).await;
@@ -278,7 +278,7 @@ pub async fn a_beat_gives_no_hint(fixture: &Fixture) {
     }
     let task = fixture.task("import", "last");
     fixture.held(&task, fixture.session(), 1).await;
-    // What comes next is the grant: the beats gave no hint. That of the opening may come twice.
+    // The next news is the grant: the beats gave no hint. That of the opening may come twice.
     let any = |news: &News| match news {
         News::Lock(lock) | News::Handed(lock) | News::Queue(lock) | News::Revoked(lock) => *lock == task,
         News::Asked(of) => *of == session,
@@ -342,7 +342,7 @@ pub async fn a_run_gives_no_hint(fixture: &Fixture) {
     assert!(is_said && hints.len() <= most, "nothing was changed, and a run makes no hint: {hints:?}");
 }
 
-/// However many listen, and whoever of them has gone.
+/// However many listen, and whichever of them has gone.
 pub async fn every_listener_hears_the_same(fixture: &Fixture) {
     let listener = async || Listener::new(fixture, [fixture.topic("import")]).await;
     let mut listeners = [listener().await, listener().await];

@@ -1,12 +1,11 @@
 //! The conformance suite: one test for every property of the [contract](tenure::store::Store).
 //!
-//! Whoever writes a store runs it with [`conformance_tests!`](conformance_tests). Each
-//! property is a function that takes a [`Fixture`] and panics if the store does not keep it; its
-//! name is the property. Properties do not disturb one another: they may run at the same time, on
-//! one store, on one server.
+//! The author of a store runs it with [`conformance_tests!`](conformance_tests). Each property is a function that
+//! takes a [`Fixture`] and panics if the store does not keep it; its name is the property. Properties do not disturb
+//! one another: they may run at the same time, on one store, on one server.
 //!
-//! Nothing here looks at a clock of the machine it runs on. Times of the store are compared with
-//! each other only, and what needs the store's clock to go on is asked again until it has.
+//! No test here looks at a clock of the machine it runs on. Times of the store are compared with each other only, and
+//! what needs the store's clock to go on is asked again until it has.
 //!
 //! | subject | what the store must keep |
 //! |---|---|
@@ -22,15 +21,15 @@
 //! | [`listings`] | reads and pages |
 //! | [`queue`] | first come, first served |
 //! | [`revoke`] | asked, or taken away |
-//! | [`schedules`] | defined by their owner, held back and wanted by anybody |
+//! | [`schedules`] | defined by their owner, held back and wanted by any instance |
 //! | [`runs`], [`purge_runs`] | a tick is claimed and ended once; the mark never goes back |
 //! | [`last_runs`] | the ends of several ledgers are read at once |
 //! | [`entries`] | ticks, orders, and ticks that were not run stand side by side |
-//! | [`purge`], [`abandoned`] | only what nobody needs, and all of it |
+//! | [`purge`], [`abandoned`] | only unneeded records, and all of them |
 //! | [`hints`] | they come, and are right |
 //! | [`dedicated`] | a connection of its own leads to the same records |
 //!
-//! What is not tested here: records that were written by hand or by another version (each store writes its records in
+//! Not tested here: records that were written by hand or by another version (each store writes its records in
 //! its own way), that an answer outlives the failure of a server ([R11](tenure::store#rules-of-safety)), and
 //! everything that needs a clock to be turned.
 

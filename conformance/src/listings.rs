@@ -77,7 +77,7 @@ pub async fn locks_are_listed_page_by_page_by_kind_and_key(fixture: &Fixture) {
     }
 }
 
-/// A kind nobody uses has an empty listing.
+/// An unused kind has an empty listing.
 pub async fn a_kind_without_locks_lists_none(fixture: &Fixture) {
     fixture.held(&fixture.lock("report"), fixture.session(), 1).await;
     let kind = fixture.task("import", "a").kind;
@@ -177,8 +177,8 @@ async fn audit(fixture: &Fixture, session: SessionId) -> Vec<Held> {
     sure(fixture.store().held_by(session, None, 10, LIMIT)).await.items
 }
 
-/// Of all that these sessions hold: those of one term by kind and key, each once, and no more than asked for. Nobody
-/// else's, whoever is named twice or holds nothing.
+/// Of all that these sessions hold: those of one term by kind and key, each once, and no more than asked for. No
+/// locks of other sessions, also if one is named twice or holds nothing.
 pub async fn the_latest_grants_of_sessions_come_largest_term_first(fixture: &Fixture) {
     let [one, other, stranger, idle] = std::array::from_fn(|_| fixture.session());
     let mut expected = Vec::new();

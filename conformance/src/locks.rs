@@ -13,7 +13,7 @@ use tenure::{
 /// Long enough to be over only when the test is.
 const LONG: Duration = TTL;
 
-/// A lock nobody ever took is taken; the record says what the candidate said, and nothing else.
+/// A lock that was never taken is taken; the record says what the candidate said, and nothing else.
 pub async fn a_lock_without_a_record_is_taken(fixture: &Fixture) {
     let lock = fixture.lock("report");
     assert_eq!(fixture.look(&lock).await, LockSeen::Absent, "a lock nobody ever took has no record");
@@ -32,7 +32,7 @@ pub async fn a_lock_without_a_record_is_taken(fixture: &Fixture) {
     assert_eq!(fixture.record(&lock).await, record, "a read must see what the take was answered");
 }
 
-/// The loser learns who holds it, and the whole record stays as it was.
+/// The loser learns the holder, and the whole record stays as it was.
 pub async fn a_take_of_a_held_lock_changes_nothing(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let held = fixture.taken(&lock, &fixture.talkative(fixture.session(), 7)).await;
@@ -94,7 +94,7 @@ pub async fn a_take_for_a_later_ticket_starts_a_new_term(fixture: &Fixture) {
     assert_eq!(past, [(first.term, Ended::Superseded)], "the earlier ticket must be remembered");
 }
 
-/// A session that died with the lock in hand loses it to whoever names it.
+/// A session that died with the lock in hand loses it to the candidate that names it.
 pub async fn a_take_that_names_the_dead_holder_takes_over(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let opened = fixture.opened().await;

@@ -1,4 +1,4 @@
-//! Purging: only what nobody needs any more.
+//! Purging: only records that are not needed any more.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ pub async fn a_dead_session_that_a_lock_names_is_kept(fixture: &Fixture) {
     .await;
 }
 
-/// However long ago it beat: nobody has declared it dead.
+/// However long ago it beat: it was not declared dead.
 pub async fn the_living_are_never_purged(fixture: &Fixture) {
     let open = tenure::store::Open { ttl: Duration::from_millis(1), ..fixture.opening() };
     let silent = fixture.open(&open).await;
@@ -99,8 +99,8 @@ pub async fn the_living_are_never_purged(fixture: &Fixture) {
     assert_eq!(fixture.seen(open.session).await, silent);
 }
 
-/// A lock in somebody's hand stays, whoever that is; so does one whose term is young, however short
-/// the retention: the next term must be larger.
+/// A held lock stays, whichever session holds it; so does one whose term is young, however short the retention: the
+/// next term must be larger.
 pub async fn held_locks_and_young_terms_are_never_purged(fixture: &Fixture) {
     let held = fixture.held(&fixture.lock("held"), fixture.session(), 1).await;
     let freed = fixture.freed(&fixture.held(&fixture.lock("free"), fixture.session(), 1).await).await;

@@ -1,4 +1,4 @@
-//! Races: each step is atomic, whoever else is under way.
+//! Races: each step is atomic, whatever else is under way.
 
 use std::sync::{
     Arc,

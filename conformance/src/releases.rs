@@ -1,4 +1,4 @@
-//! Releases and hand-overs: by the holder, under its term, and by nobody else.
+//! Releases and hand-overs: by the holder, under its term, and by no other session.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tenure::{
 /// Long enough to be over only when the test is.
 const LONG: Duration = TTL;
 
-/// The record stays when nobody holds the lock, and remembers the last holder.
+/// The record stays when the lock has no holder, and remembers the last holder.
 pub async fn a_release_keeps_the_record_and_its_term(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let by = fixture.talkative(fixture.session(), 1);
@@ -63,7 +63,7 @@ pub async fn a_lock_that_is_wanted_is_not_released_unasked(fixture: &Fixture) {
     }
 }
 
-/// A lock that goes to one of those who wait is still wanted by the others, and so is one that these are told of.
+/// A lock that goes to one of its waiters is still wanted by the others, and so is one that these are told of.
 pub async fn a_mark_goes_with_a_release_to_nobody(fixture: &Fixture) {
     let next = |session| ReleaseTo::HandTo(Box::new(fixture.candidate(session, 5)));
     for (key, then, stays) in [

@@ -212,7 +212,7 @@ pub async fn force_names_a_term(fixture: &Fixture) {
     assert_eq!(fixture.record(&lock).await, third);
 }
 
-/// A lock that nobody holds cannot be taken away.
+/// A lock without a holder cannot be taken away.
 pub async fn force_needs_a_holder(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let answer = force(fixture, &request(&lock, Term::new(1), "it hangs")).await;
@@ -242,7 +242,7 @@ pub async fn reopening_opens_what_is_kept_closed(fixture: &Fixture) {
     assert!(next.term > held.term);
 }
 
-/// A lock that somebody holds, or has held since, or nobody ever held, is not meant.
+/// A lock that is held, or was held since, or was never held, is not meant.
 pub async fn reopening_names_a_term_that_nobody_has_followed(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.opened().await.id;

@@ -78,7 +78,7 @@ pub async fn a_claim_sent_again_is_recognised(fixture: &Fixture) {
     assert_eq!(make(fixture, &claim).await, ended, "nor does it take back an end");
 }
 
-/// Another session, another term, another attempt: the others learn who came first.
+/// Another session, another term, another attempt: the others learn which came first.
 pub async fn a_claimed_tick_is_granted_to_nobody_else(fixture: &Fixture) {
     let run = run(&fixture.schedule("nightly"), 1000);
     let first = claim(&run, fixture.session(), 1);
@@ -123,7 +123,7 @@ pub async fn a_claim_replaces_the_attempt_it_names(fixture: &Fixture) {
     assert_eq!(all_runs(fixture, &run.schedule, 10).await, [replaced], "one tick is one run");
 }
 
-/// The same attempt, under a later term: nobody has made it. What was sent before changes nothing of that.
+/// The same attempt, under a later term: it was not made. What was sent before changes nothing of that.
 pub async fn an_attempt_that_did_not_begin_is_claimed_again_under_its_number(fixture: &Fixture) {
     let run = run(&fixture.schedule("nightly"), 1000);
     let first = claim(&run, fixture.session(), 1);
@@ -142,7 +142,7 @@ pub async fn an_attempt_that_did_not_begin_is_claimed_again_under_its_number(fix
     assert_eq!(make(fixture, &first).await, ClaimAnswer::Others(running));
 }
 
-/// A tick whose job did its work is over: nobody runs it again, whoever it takes for failed.
+/// A tick whose job did its work is over: no session runs it again, whichever attempt it takes for failed.
 pub async fn an_attempt_that_succeeded_is_not_replaced(fixture: &Fixture) {
     let run = run(&fixture.schedule("nightly"), 1000);
     let first = claim(&run, fixture.session(), 1);

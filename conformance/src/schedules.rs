@@ -86,7 +86,7 @@ async fn wait_beyond(fixture: &Fixture, time: StoreTime) {
         .await;
 }
 
-/// A schedule that somebody has said everything of.
+/// A schedule with a definition, a pause and an order.
 async fn full_record(fixture: &Fixture, schedule: &ScheduleId) -> ScheduleRecord {
     defined(fixture, define(schedule, 7, "0 3 * * *", "retry 3")).await;
     instructed(fixture, schedule, pause()).await;
@@ -121,7 +121,7 @@ pub async fn a_definition_is_there_afterwards(fixture: &Fixture) {
     );
 }
 
-/// Also in the name of a later owner: the first who said it stays on record.
+/// Also in the name of a later owner: the first owner that said it stays on record.
 pub async fn the_same_definition_again_changes_nothing(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     let first = defined(fixture, define(&schedule, 7, "0 3 * * *", "retry 3")).await;
@@ -299,7 +299,7 @@ pub async fn a_pause_ends_once(fixture: &Fixture) {
     assert_eq!(instructed(fixture, &schedule, Instruction::Resume).await, over, "it was over before");
 }
 
-/// Of its own length, by whoever wanted it.
+/// With a length and an author of its own.
 pub async fn after_a_pause_there_may_be_another(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     instructed(fixture, &schedule, pause()).await;
@@ -455,7 +455,7 @@ pub async fn a_record_is_no_mark(fixture: &Fixture) {
     assert_eq!((history.items.len(), history.mark), (2, None));
 }
 
-/// As they were asked for, also twice, also those that are not there.
+/// As they were asked for, also twice, also absent ones.
 pub async fn schedules_are_read_in_the_order_asked_for(fixture: &Fixture) {
     let [first, second, none] = ["b", "a", "none"].map(|name| fixture.schedule(name));
     let one = ScheduleSeen::Found(full_record(fixture, &first).await);

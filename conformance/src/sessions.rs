@@ -267,7 +267,7 @@ pub async fn sessions_are_listed_page_by_page_with_the_dead(fixture: &Fixture) {
     }
 }
 
-/// A namespace nobody uses has an empty listing.
+/// An unused namespace has an empty listing.
 pub async fn a_namespace_without_sessions_lists_none(fixture: &Fixture) {
     let page = sure(fixture.store().sessions(fixture.namespace().clone(), None, 10, LIMIT)).await;
     assert!(page.items.is_empty() && page.refused.is_empty() && page.next.is_none(), "{page:?}");

@@ -1,4 +1,4 @@
-//! Terms rise with every change of holder, and the record remembers who came before.
+//! Terms rise with every change of holder, and the record remembers the holders before.
 
 use crate::fixture::{Fixture, LIMIT, granted, holder, name, sure, why};
 use tenure::{

@@ -121,7 +121,7 @@ pub async fn any_text_may_be_said_of_a_lock(fixture: &Fixture) {
     }
 }
 
-/// Nothing said, an empty reason, and an empty value are three things.
+/// No text, an empty reason, and an empty value are three things.
 pub async fn saying_nothing_is_not_an_empty_saying(fixture: &Fixture) {
     let sayings = [(None, None), (Some(why("")), Some(value(b""))), (Some(why("")), None)];
     for (number, (why, value)) in sayings.into_iter().enumerate() {
@@ -208,7 +208,7 @@ pub async fn namespaces_do_not_meet(fixture: &Fixture) {
 /// Takes all of them for different sessions, and lets each wait in a queue of its own.
 async fn do_not_meet(fixture: &Fixture, locks: &[LockId]) {
     let mut records = Vec::new();
-    // That somebody waits may be seen already.
+    // A waiter may be seen already.
     let found = async |lock| with!(fixture.record(lock).await; wanted: false);
     for lock in locks {
         let by = fixture.candidate(fixture.session(), 1);

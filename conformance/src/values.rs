@@ -1,4 +1,4 @@
-//! Values: set by the holder, under its term, and by nobody else.
+//! Values: set by the holder, under its term, and by no other session.
 
 use crate::fixture::{Fixture, LIMIT, sure, value};
 use tenure::{
@@ -61,7 +61,7 @@ pub async fn a_late_value_changes_nothing(fixture: &Fixture) {
     }
 }
 
-/// Neither another session, nor the same under another term, nor whoever held it before.
+/// Neither another session, nor the same under another term, nor the holder before.
 pub async fn only_the_holder_sets_a_value(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();
@@ -79,7 +79,7 @@ pub async fn only_the_holder_sets_a_value(fixture: &Fixture) {
     assert_eq!(fixture.record(&lock).await, held, "values of others must change nothing");
 }
 
-/// A lock nobody holds, or that was never taken, has no value to set.
+/// A lock without a holder, or that was never taken, has no value to set.
 pub async fn a_lock_nobody_holds_has_no_value(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();

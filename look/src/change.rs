@@ -17,7 +17,7 @@ use tenure::{
 /// Records of one look.
 #[derive(Clone, Debug, Default)]
 pub struct Records {
-    /// When they were looked at; nothing before the first look.
+    /// Time of the look; none before the first one.
     pub now: Option<StoreTime>,
     /// Locks, by their names.
     pub locks: BTreeMap<LockId, LockRecord>,
@@ -47,7 +47,7 @@ pub struct Change {
 #[non_exhaustive]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// A key was granted; to whom it belonged before, if the record remembers that.
+    /// A key was granted; its previous holder, if the record remembers it.
     Acquired {
         lock: LockId,
         holder: Holder,
@@ -212,7 +212,7 @@ pub fn changes(old: &Records, new: &Records) -> Vec<Change> {
         *first = (*first).min(run.id.instant);
     }
     for (id, record) in &new.runs {
-        // What is before all that was known was beyond the look.
+        // A run before all known ones was beyond the look.
         if earliest.get(&id.schedule.name).is_none_or(|earliest| id.instant >= *earliest) {
             run(old.runs.get(id), record, &mut found);
         }
@@ -285,7 +285,7 @@ fn lost(lock: &LockId, holder: &Holder, term: Term, how: Option<Ended>, note: Op
 
 fn session(was: Option<Liveness>, record: &SessionRecord, life: Liveness, found: &mut Vec<Change>) {
     let (id, holder) = (record.id, record.about.holder.clone());
-    // One that nobody has seen before it was declared dead is not told to have begun then.
+    // A session that was not seen before it was declared dead is not told to have begun then.
     let is_tombstone = record.death.as_ref().is_some_and(|death| death.at == record.started);
     if was.is_none() && !is_tombstone {
         let (host, pid, program) =

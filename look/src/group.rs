@@ -1,4 +1,4 @@
-//! Changes that are one to whoever reads them: thirty tasks that one instance takes over from another.
+//! Changes that are one to their reader: thirty tasks that one instance takes over from another.
 
 use std::time::Duration;
 

@@ -20,7 +20,7 @@ pub struct Instance {
     pub record: SessionRecord,
     /// Liveness of the instance.
     pub life: Liveness,
-    /// Nothing is to be expected of it any more.
+    /// True if nothing is to be expected of the instance any more.
     pub looks_dead: bool,
     /// Numbers of the keys it holds, among those that were read.
     pub held: HeldCounts,

@@ -1,4 +1,4 @@
-//! A picture that is kept up as long as somebody looks at it, and a little longer.
+//! A picture that is kept up as long as it has followers, and a little longer.
 
 use std::{
     fmt,
@@ -27,10 +27,10 @@ use tenure::{
 const TURN: Duration = Duration::from_secs(5);
 /// Hints that come together are followed by one read.
 const TOGETHER: Duration = Duration::from_millis(200);
-/// Time for which it is kept up for somebody who may come back: one who reloads a page, or collects numbers.
+/// Time for which it is kept up for a follower that may come back: a page that is reloaded, or a collector of metrics.
 const LINGER: Duration = Duration::from_secs(120);
 
-/// Keeps one picture of a namespace for all who look at it. Nobody looks, nothing is read.
+/// Keeps one picture of a namespace for all its followers. Without followers, nothing is read.
 #[derive(Clone, Debug)]
 pub struct LivePicture {
     shared: Arc<Shared>,
@@ -74,7 +74,7 @@ pub struct Subscription {
     latest: watch::Receiver<Option<Latest>>,
 }
 
-/// Nothing was read yet, for the store does not answer.
+/// No picture was read yet, for the store does not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotLoaded {
     why: String,
@@ -109,7 +109,7 @@ impl LivePicture {
     ///
     /// # Panics
     ///
-    /// If somebody has it already.
+    /// If it was shared already.
     #[must_use]
     pub fn turn(mut self, turn: Duration) -> Self {
         Arc::get_mut(&mut self.shared).expect("nobody else has it yet").turn = turn;
@@ -160,7 +160,7 @@ impl LivePicture {
         Subscription { latest }
     }
 
-    /// Has what this names read at once: whoever has changed something wants to see it.
+    /// Has what this names read at once: the author of a change wants to see it.
     pub fn notice(&self, news: News) {
         self.shared.noticed().push(news);
         self.shared.has_noticed.notify_one();
@@ -177,7 +177,7 @@ impl Subscription {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost.
+    /// No picture is lost.
     pub async fn next(&mut self) -> Result<Arc<Picture>, NotLoaded> {
         loop {
             self.changed().await;
@@ -189,13 +189,13 @@ impl Subscription {
 
     async fn changed(&mut self) {
         if self.latest.changed().await.is_err() {
-            // Whoever may follow has its sender.
+            // Each `LivePicture` that may be followed has the sender.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Says that nobody keeps it up any more, also after a panic and at the end of the runtime.
+/// Says that no task keeps it up any more, also after a panic and at the end of the runtime.
 struct Kept<'a>(&'a AtomicBool);
 
 impl Drop for Kept<'_> {
@@ -227,7 +227,7 @@ impl Shared {
                     let _kept = Kept(&shared.is_kept);
                     Self::read(&shared).await;
                 }
-                // Who has come meanwhile found a task that was leaving.
+                // A follower that has come meanwhile found a task that was leaving.
                 let is_followed = shared.latest.receiver_count() > 0;
                 if !is_followed || shared.is_kept.swap(true, Ordering::AcqRel) {
                     return;
@@ -256,7 +256,7 @@ impl Shared {
                 () = &mut leaves, if !is_followed => return,
                 () = &mut next => {
                     if !is_followed && Arc::strong_count(shared) == 1 {
-                        // Nobody can come back.
+                        // No follower can come back.
                         return;
                     }
                     let read = poller.turn().await;

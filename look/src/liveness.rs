@@ -9,7 +9,7 @@ use tenure::{
     store::{SessionRecord, SessionSeen},
 };
 
-/// Apparent liveness of a session, for people: it entitles nobody to anything ([R1](tenure::store#rules-of-safety)).
+/// Apparent liveness of a session, for people: it gives no right to anything ([R1](tenure::store#rules-of-safety)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Liveness {

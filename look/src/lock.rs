@@ -19,7 +19,7 @@ pub struct Lock {
     pub record: LockRecord,
     /// Liveness of its holder; none if it has no holder.
     pub life: Option<Liveness>,
-    /// Nothing is to be expected of its holder any more.
+    /// True if nothing is to be expected of its holder any more.
     pub looks_dead: bool,
 }
 
@@ -38,7 +38,7 @@ impl Lock {
 pub struct KeyDetails {
     /// Name of the key.
     pub id: LockId,
-    /// Nothing if it was never held.
+    /// None if it was never held.
     pub record: Option<LockRecord>,
     /// Why its record cannot be used.
     pub refusal: Option<Refusal>,
@@ -46,16 +46,16 @@ pub struct KeyDetails {
     pub session: Option<SessionRecord>,
     /// Liveness of its holder.
     pub life: Option<Liveness>,
-    /// Nothing is to be expected of its holder any more.
+    /// True if nothing is to be expected of its holder any more.
     pub looks_dead: bool,
-    /// For how long nobody may take it yet.
+    /// Time for which it cannot be taken yet.
     #[serde(rename = "closed_left_ms", serialize_with = "crate::serial::ms_if_any")]
     pub closed_left: Option<Duration>,
     /// Waiters in its queue.
     pub waiters: Vec<Waiter>,
     /// True if no waiter is behind these.
     pub whole: bool,
-    /// When it was looked at.
+    /// Time of the look.
     pub now: StoreTime,
 }
 

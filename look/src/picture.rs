@@ -70,7 +70,7 @@ pub struct Coverage {
     pub locks: bool,
     /// The spreads all of whose tasks were read; the schedules are those of `tenure.schedules`.
     pub spreads: BTreeSet<SpreadName>,
-    /// All schedules, also those that nobody has.
+    /// All schedules, also those without an owner.
     pub schedules: bool,
 }
 
@@ -80,7 +80,7 @@ pub struct Coverage {
 pub struct Overview {
     /// The namespace.
     pub namespace: Namespace,
-    /// When it was looked at, by the store's clock.
+    /// Time of the look, by the store's clock.
     pub now: StoreTime,
     /// The store does not answer, and why: what is shown is old.
     pub trouble: Option<String>,
@@ -147,7 +147,7 @@ impl Picture {
         }
     }
 
-    /// When it was read last, by the store's clock.
+    /// Time of the last read, by the store's clock.
     #[must_use]
     pub const fn now(&self) -> StoreTime {
         self.now
@@ -199,7 +199,7 @@ impl Picture {
         }
     }
 
-    /// Takes in a lock without its value, which may be somebody's secret: who wants to see it reads the lock.
+    /// Takes in a lock without its value, which may be a secret: a reader of the value reads the lock.
     pub(crate) fn take_lock(&mut self, mut record: LockRecord) {
         if let Some(held) = &mut record.holding {
             held.by.value = None;
@@ -210,7 +210,7 @@ impl Picture {
         self.locks.insert(record.id.clone(), Arc::new(record));
     }
 
-    /// Takes in those who wait for a lock, also without their values.
+    /// Takes in the waiters of a lock, also without their values.
     pub(crate) fn take_queue(&mut self, id: LockId, mut queue: Queue) {
         queue.waiters.iter_mut().for_each(|waiter| waiter.by.value = None);
         self.queues.insert(id, queue);
@@ -307,7 +307,7 @@ impl Picture {
         Some(Instance::of(record.clone(), held, failing, self.now))
     }
 
-    /// The spreads that somebody takes part in, or that have tasks; among them that of the schedules.
+    /// The spreads that have members or tasks; among them that of the schedules.
     #[must_use]
     pub fn spread_names(&self) -> BTreeSet<SpreadName> {
         let tasks = self.locks.keys().filter_map(|id| id.kind.spread());
@@ -323,7 +323,7 @@ impl Picture {
         SpreadSummary::all(&sessions, self.records_of_locks().cloned(), self.now)
     }
 
-    /// A spread, with so many of its tasks from there on; nothing if nobody takes part in it and it has no task.
+    /// A spread, with so many of its tasks from there on; none if it has neither members nor tasks.
     #[must_use]
     pub fn spread(&self, name: &SpreadName, from: usize, at_most: usize) -> Option<SpreadView> {
         let locks = self.locks_of(&Kind::of_tasks(name));

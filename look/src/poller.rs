@@ -172,7 +172,7 @@ impl Poller {
 
     /// Reads what may have changed without a hint, and a little of the rest; the first time, what a first screen shows.
     ///
-    /// What the store refuses to answer does not keep it from the rest; if it does not answer at all, that is enough.
+    /// A refusal of the store does not keep it from the rest; a store that does not answer at all ends the turn.
     pub(crate) async fn turn(&mut self) -> Result<(), StoreError> {
         let read = self.parts().await;
         self.picture.keep_in_bounds();
@@ -317,7 +317,7 @@ impl Poller {
             self.picture.refuse(Source::Sessions, all.refused);
         }
         if !is_all {
-            // Those that beat are read each time, wherever the round is.
+            // Sessions that beat are read each time, wherever the round is.
             let alive = self.picture.sessions().filter(|record| record.is_alive()).map(|record| record.id);
             self.observe(alive.take(MANY).collect()).await?;
         }
@@ -353,7 +353,7 @@ impl Poller {
 
     // ----- locks
 
-    /// The kinds that may have locks: those of whoever takes part, or has died and did, and those of known locks.
+    /// The kinds that may have locks: those of members, also of dead ones, and those of known locks.
     fn learn_kinds(&mut self) {
         let shares = self.picture.sessions().flat_map(|session| &session.shares);
         let tasks = shares.map(|share| Kind::of_tasks(&share.spread));
@@ -397,7 +397,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Reads the holders that the round of the sessions has not come to: nobody is missing before it has ended.
+    /// Reads the holders that the round of the sessions has not come to: no session is missing before it has ended.
     async fn find_holders(&mut self, records: &[LockRecord]) -> Result<(), StoreError> {
         if self.picture.read.sessions {
             return Ok(());
@@ -421,7 +421,7 @@ impl Poller {
         self.picture.take_lock(record);
     }
 
-    /// Reads the latest grants. Who has lost a lock that should be among them is found by that, too.
+    /// Reads the latest grants. A lost lock that should be among them is found by that, too.
     async fn grants(&mut self) -> Result<(), StoreError> {
         let alive = self.picture.sessions().filter(|record| record.is_alive()).map(|record| record.id);
         let alive: Vec<_> = alive.collect();
@@ -542,7 +542,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Goes over the records of all schedules: one that nobody has for long has no lock any more.
+    /// Goes over the records of all schedules: one that had no owner for long has no lock any more.
     async fn walk(&mut self, at_most: usize) -> Result<(), StoreError> {
         let page = self.reader.schedule_records(self.records.after.clone(), at_most).await?;
         let names: Vec<_> = page.items.into_iter().map(|record| record.id.name).collect();

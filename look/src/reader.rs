@@ -172,7 +172,7 @@ impl Reader {
         Ok(seen.into_iter().collect())
     }
 
-    /// Reads all that is known of one key: its record, its holder's session, and who waits.
+    /// Reads all that is known of one key: its record, its holder's session, and its waiters.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl Reader {
         Ok(KeyDetails::of(id, seen, queue, &lives, now))
     }
 
-    /// Reads the first of those who wait for a lock.
+    /// Reads the first waiters of a lock.
     ///
     /// # Errors
     ///
@@ -268,7 +268,7 @@ impl Reader {
         self.store.history(schedule, after, at_most, LIMIT).await
     }
 
-    /// Reads what belongs to these records of schedules: ledgers, locks, and the sessions of those who have them.
+    /// Reads what belongs to these records of schedules: ledgers, locks, and the sessions of their owners.
     ///
     /// # Errors
     ///

@@ -64,7 +64,7 @@ pub struct Owner {
     pub term: Term,
     /// Liveness of the owner.
     pub life: Liveness,
-    /// Nothing is to be expected of it any more.
+    /// True if nothing is to be expected of the owner any more.
     pub looks_dead: bool,
 }
 

@@ -59,7 +59,7 @@ pub struct SpreadMember {
     pub member: Member,
     /// Liveness of the member.
     pub life: Liveness,
-    /// Nothing is to be expected of it any more.
+    /// True if nothing is to be expected of the member any more.
     pub looks_dead: bool,
 }
 
@@ -121,7 +121,7 @@ impl SpreadView {
 }
 
 impl SpreadSummary {
-    /// All spreads that these records name: those of the locks, and those that somebody takes part in.
+    /// All spreads that these records name: those of the locks, and those that have members.
     #[must_use]
     pub fn all(
         sessions: &[SessionRecord],
@@ -190,7 +190,7 @@ fn silent(sessions: &[SessionRecord], now: StoreTime) -> BTreeSet<SessionId> {
     silent.map(|session| session.id).collect()
 }
 
-/// Tasks that nobody has, and those whose holders look dead. What is kept closed is not among them.
+/// Tasks without a holder, and those whose holders look dead. Closed tasks are not among them.
 fn orphans(status: &SpreadStatus, silent: &BTreeSet<SessionId>) -> Vec<Key> {
     let is_orphan = |state: &TaskState| match state {
         TaskState::Moving { from: None, .. } | TaskState::WaitingForRoom { .. } => true,

@@ -73,7 +73,7 @@ pub fn why_ended(run: &RunRecord) -> Option<&Why> {
     }
 }
 
-/// A text without control characters: what somebody wrote into a store must not move the cursor of who reads it.
+/// A text without control characters: a text in a store must not move the cursor of its reader.
 #[must_use]
 pub fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{b7}' } else { c }).collect()

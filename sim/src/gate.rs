@@ -92,7 +92,7 @@ impl Gate {
         self.state().shut
     }
 
-    /// Opens it. Those who were to be polled in the meantime are, in an order that the dice say; some of
+    /// Opens it. Tasks that were to be polled in the meantime are, in an order that the dice say; some of
     /// them, named in the answer, [starve](Self::feed) for a while: a machine that comes back is busy, and
     /// nothing says which of its tasks runs first.
     pub fn open(&self, dice: &mut Dice, starve_one_in: u64) -> Vec<u64> {
@@ -363,7 +363,7 @@ impl Baton {
                 let baton = self.clone();
                 thread::spawn(move || {
                     BATON.with(|mine| *mine.borrow_mut() = Some(baton.clone()));
-                    // What it panicked with is for its job to say.
+                    // The panic is for its job to tell.
                     let _ = catch_unwind(AssertUnwindSafe(call));
                     *baton.turn() = Turn::Done;
                     baton.changed.notify_all();

@@ -162,7 +162,7 @@ pub enum EventKind {
     Fault(String),
     /// From here on things may go wrong.
     Stirred,
-    /// From here on nothing is done to anybody.
+    /// From here on there are no faults.
     Calm,
 }
 
@@ -290,7 +290,7 @@ impl fmt::Display for Entry {
             }
             None => write!(f, "{:<5} ", "-")?,
         }
-        // Sessions by their first digits: nobody compares all 32.
+        // Sessions by their first digits: no reader compares all 32.
         let told = format!("{:?}", self.what);
         let mut digits = 0;
         let short: String = told
@@ -466,7 +466,7 @@ impl History {
         self.pages().violation.clone()
     }
 
-    /// Until something is violated.
+    /// Waits until something is violated.
     pub(super) async fn violated_once(&self) {
         while self.violation().is_none() {
             self.0.violated.notified().await;

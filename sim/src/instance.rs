@@ -158,7 +158,7 @@ impl Instance {
         self.pen.clock.now()
     }
 
-    /// A ticket for a key, with a name that nobody else has.
+    /// A ticket for a key, with a unique name.
     pub fn ask(&self, key: usize) -> (KeyRequest, String) {
         let tag = self.fleet.tag(self.life());
         (self.elect.key(format!("k{key}")).who(&tag), tag)
@@ -226,8 +226,8 @@ impl Pen {
         Some(waits.abort_handle())
     }
 
-    /// Returns whether a job under this term has no right to its key any more, because somebody deleted the
-    /// record by hand.
+    /// Returns whether a job under this term has no right to its key any more, because the record was deleted by
+    /// hand.
     pub(super) fn is_void(&self, key: usize, term: Term) -> bool {
         self.history.registry(|registry| registry.grant(key, term).is_none_or(|grant| grant.void))
     }

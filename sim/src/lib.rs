@@ -287,13 +287,13 @@ impl Fleet {
         (0..self.0.plan.instances).filter_map(|member| self.instance(member)).collect()
     }
 
-    /// A name that nobody else has, for a ticket.
+    /// A unique name, for a ticket.
     #[must_use]
     pub fn tag(&self, life: Life) -> String {
         format!("{life}-{}", self.0.tags.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Something is done to somebody.
+    /// Records a fault.
     pub fn trouble(&self, what: impl Into<String>) {
         self.0.troubles.fetch_add(1, Ordering::Relaxed);
         self.0.history.record(EventKind::Fault(what.into()));
@@ -416,8 +416,7 @@ impl Fleet {
         }
     }
 
-    /// Nothing goes wrong any more. Every instance contends for every key, and before long each key is
-    /// held: that is judged.
+    /// Ends all faults. Every instance contends for every key, and before long each key is held: that is judged.
     pub async fn settle(&self) {
         self.enough().cancel();
         self.0.common.replicas.stall(false);
@@ -443,7 +442,7 @@ impl Fleet {
         for instance in self.instances().iter().filter(|_| self.0.plan.tasks > 0) {
             instance.gate().spawn(sharing::share(instance.clone(), spreads.clone()));
         }
-        // What is due meanwhile is judged: each schedule has a tick of its own by then.
+        // Ticks that are due meanwhile are judged: each schedule has a tick of its own by then.
         let periods = (0..self.0.plan.schedules).map(|schedule| Habits::of(&self.0.plan, schedule).every);
         let rest = (self.longest_ttl() * 2).max(periods.max().unwrap_or_default()) + 15 * SECOND;
         tokio::join!(self.rest(rest), schedules::let_go_on(self));
@@ -455,9 +454,10 @@ impl Fleet {
         }
     }
 
-    /// So long after the last of what takes long on purpose. That ends: what does not is judged as it is.
+    /// Waits for so long after the last of the waits that are long on purpose. Those end: one that does not is judged
+    /// as it is.
     async fn rest(&self, rest: Duration) {
-        // Who failed a task gets it last for so long.
+        // An instance that failed a task gets it last for so long.
         let most = (self.longest_ttl() * 30).max(15 * 60 * SECOND);
         let (mut left, mut rested) = (rest, Duration::ZERO);
         while !left.is_zero() {
@@ -472,7 +472,7 @@ impl Fleet {
         }
     }
 
-    /// Closes all instances; of those that had closed in time nothing must be left.
+    /// Closes all instances; of instances that had closed in time nothing must be left.
     pub async fn close_all(&self) {
         for member in 0..self.0.plan.instances {
             self.close(member).await;

@@ -66,7 +66,7 @@ impl Nemesis {
             Trouble::Deletions => self.delete_lock().await,
             Trouble::Revokes => self.revoke().await,
             Trouble::Dependency => self.nothing_to_work_with().await,
-            // Those are there all the time.
+            // Troubles that are there all the time.
             Trouble::Calls
             | Trouble::Hangs
             | Trouble::Hints
@@ -200,7 +200,7 @@ impl Nemesis {
         }
     }
 
-    /// Nothing that is written is kept by a majority, for a while.
+    /// No write is kept by a majority, for a while.
     async fn stall(&mut self) {
         let time = self.dice.up_to(8 * SECOND);
         self.fleet.trouble(format!("nothing reaches a majority for {time:?}"));

@@ -200,7 +200,7 @@ pub enum Trouble {
     Failovers,
     /// Two primaries exist for a while.
     TwoPrimaries,
-    /// Nothing that is written reaches a majority.
+    /// No write reaches a majority.
     Stalls,
     /// The store's clock jumps, by up to an hour.
     StoreClock,

@@ -1,4 +1,4 @@
-//! Sessions, locks and leases as the history shows them, for those who judge it.
+//! Sessions, locks and leases as the history shows them, for its judges.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -214,7 +214,7 @@ impl Registry {
         self.members.iter().map(|member| member.durations.ttl).max().unwrap_or_default()
     }
 
-    /// Since when nothing is done to anybody.
+    /// Time since which there are no faults.
     #[must_use]
     pub const fn calm(&self) -> Option<Duration> {
         self.calm
@@ -310,7 +310,7 @@ impl Registry {
                 let Durations { ttl, margin, .. } = self.member(life).durations;
                 let session = self.sessions.entry(*session).or_insert_with(Session::new);
                 let end = *sent + ttl.saturating_sub(margin);
-                // What has run out has run out.
+                // A session that has run out stays so.
                 if session.end.is_none_or(|before| entry.local < before) {
                     session.end = Some(session.end.map_or(end, |before| before.max(end)));
                 }

@@ -2,8 +2,8 @@
 //!
 //! Every write is applied at the primary and put into its log; the majority applies the log in order, a
 //! little later. What must be kept by a majority is answered only then, and reads see what a majority
-//! has. A change of primary throws away the end of the log; the former primary may go on serving those
-//! who do not know yet: it acknowledges what it need not have kept, and reads as of before.
+//! has. A change of primary throws away the end of the log; the former primary may go on serving clients that do not
+//! know yet: it acknowledges what it need not have kept, and reads as of before.
 
 use std::{
     collections::VecDeque,
@@ -43,7 +43,7 @@ const LONGEST_LAG: Duration = Duration::from_millis(20);
 /// Replay of one write where the majority is.
 type Step = Box<dyn FnOnce(&Ledger, &MemoryStore) + Send>;
 
-/// Whom a write must have reached before it is answered.
+/// Members that a write must have reached before it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
     Majority,
@@ -76,7 +76,7 @@ struct Set {
     kept: u64,
     /// Number of changes of primary.
     election: u64,
-    /// Nothing reaches a majority.
+    /// No write reaches a majority.
     stalled: bool,
     /// The primary before, as long as it does not know.
     former: Option<Former>,
@@ -171,7 +171,7 @@ impl Replicas {
         Way { replicas: self.clone(), life, former: Arc::default(), heard: Arc::default() }
     }
 
-    /// Nothing that is written from now on reaches a majority, or everything again.
+    /// Keeps all writes from now on from a majority, or lets all reach it again.
     pub(super) fn stall(&self, stalled: bool) {
         let mut set = self.set();
         set.stalled = stalled;
@@ -187,7 +187,7 @@ impl Replicas {
         let mut set = self.set();
         let beyond = set.log.len() as u64;
         let known = set.kept + set.dice.below(beyond + 1);
-        // What the new primary has it brings to a majority.
+        // The new primary brings to a majority what it has.
         self.keep(&mut set, known);
         let undone = set.log.len();
         set.log.clear();
@@ -275,7 +275,7 @@ impl Replicas {
         StoreError::new("simulated", "reaching a majority", applied, true, cause)
     }
 
-    /// Until a majority has what was written under that number.
+    /// Waits until a majority has what was written under that number.
     async fn until_kept(&self, number: u64, election: u64) -> Result<(), StoreError> {
         loop {
             let changed = self.0.changed.notified();

@@ -1,4 +1,4 @@
-//! The schedules of a fleet: what they go by, what their jobs do, and who holds them back or wants them run.
+//! The schedules of a fleet: their settings, their jobs, and the orders that hold them back or want them run.
 
 use std::{future::Future, panic::resume_unwind, task::Poll, time::Duration};
 
@@ -15,7 +15,7 @@ use tenure::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Number of tries to give an order in quiet until somebody says that it is written down.
+/// Number of tries to give an order in quiet until an answer says that it is written down.
 const TRIES: u32 = 100;
 
 /// Settings of a schedule of a fleet. One kind is due often, is made up for and is run at least once; another is

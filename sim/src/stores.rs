@@ -143,7 +143,7 @@ impl Ledger {
         }
     }
 
-    /// Looks at these locks, as nobody else can in between.
+    /// Looks at these locks; no other call can come in between.
     async fn locks_changed(&self, mut locks: Vec<LockId>) {
         locks.sort();
         locks.dedup();
@@ -391,7 +391,7 @@ impl FaultInjector {
         &self.script
     }
 
-    /// Nothing goes wrong by chance any more, except with hints; or it does again.
+    /// Ends faults by chance, except with hints; or lets them happen again.
     pub fn calm(&self, calm: bool) {
         self.calm.store(calm, Ordering::Relaxed);
         self.script.heal();
@@ -616,7 +616,7 @@ pub(super) const GROUPS: [&[Operation]; 6] = [
     &[Operation::Locks, Operation::Waiters, Operation::HeldBy],
 ];
 
-/// The store everybody shares.
+/// The store that all instances share.
 #[derive(Clone, Debug)]
 pub(super) struct Common {
     pub(super) replicas: Replicas,

@@ -20,7 +20,7 @@ pub fn read(
 ) -> Result<ElectConfig, ConfigError> {
     let (mut written, mut retention) = (Dict::new(), Dict::new());
     for (name, value) in variables {
-        // What is not UTF-8 is no name of ours.
+        // A name that is not UTF-8 is none of ours.
         let Some(name) = name.to_str() else { continue };
         let Some(rest) = name.strip_prefix(prefix) else { continue };
         if let Some(field) = FIELDS.into_iter().find(|field| variable(field) == rest) {

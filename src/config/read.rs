@@ -1,4 +1,4 @@
-//! From what somebody wrote to a configuration, and back. Everything is read into figment's values first, so
+//! From written fields to a configuration, and back. Everything is read into figment's values first, so
 //! that a message names the field and the value, whatever format they came in.
 
 use std::{fmt, time::Duration};

@@ -6,14 +6,14 @@ use super::{ConfigError, DAY, ElectConfig, check, whole_ms};
 
 /// Below a second a single slow write costs a lease.
 const WITHIN: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY.saturating_mul(30);
-/// The part of the time that is the ttl. The rest is for what is not counted in it: that whoever waits saw the
-/// last beat up to a twentieth of an interval late, declares it dead and takes the lock, a write each.
+/// The part of the time that is the ttl. The rest is for what is not counted in it: that a waiter saw the last beat
+/// up to a twentieth of an interval late, declares it dead and takes the lock, a write each.
 const TTL: (u32, u32) = (4, 5);
-/// So many beats in a ttl, as in the defaults.
+/// Number of beats in a ttl, as in the defaults.
 const BEATS: u32 = 6;
 
 impl ElectConfig {
-    /// Sets `hold_duration`, `refresh_interval` and `refresh_duration` such that somebody else has the locks of
+    /// Sets `hold_duration`, `refresh_interval` and `refresh_duration` such that another instance has the locks of
     /// an instance that died within this time, if the store answers promptly: the ttl is four fifths of it, and
     /// it beats six times in a ttl.
     ///

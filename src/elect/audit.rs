@@ -34,7 +34,7 @@ struct AuditCursor {
     term: Term,
     /// Locks of that term that were already listed.
     listed: BTreeSet<LockId>,
-    /// When the page with the first lock of that term was requested.
+    /// Time at which the page with the first lock of that term was requested.
     asked: Moment,
 }
 
@@ -81,7 +81,7 @@ struct Rounds {
 impl Rounds {
     async fn round(&mut self, engine: &Arc<Engine>) {
         let rolling = self.rolling.take();
-        // What a restart leaves behind for the next session looks as if nobody wanted it.
+        // Locks that a restart leaves behind for the next session look as if no ticket wanted them.
         let Some(session) = engine.current().filter(|_| !engine.is_closed()) else { return };
         if session.was_idle() || self.rests(engine, session.id) {
             // There is nothing to compare.
@@ -96,7 +96,7 @@ impl Rounds {
             return;
         };
         self.empty = (held == 0).then_some((session, asked));
-        // What begins behind the newest page ends where there is nothing behind it.
+        // The rolling read begins behind the newest page, and ends with the last one.
         let Some(older) = rolling.or(newest) else { return };
         self.rolling = match read(engine, session, Some(&older)).await {
             Ok((next, _)) => next,
@@ -105,7 +105,7 @@ impl Rounds {
     }
 
     /// Returns whether nothing is held here, and nothing can be: what was sent had ended before that was asked, also
-    /// what was given up. Only what another instance hands over could be, to a ticket that nobody remembers.
+    /// what was given up. Only what another instance hands over could be, to a ticket that is forgotten here.
     fn rests(&self, engine: &Engine, session: SessionId) -> bool {
         let Some((_, asked)) = self.empty.filter(|(of, _)| *of == session) else { return false };
         let is_over = |written: Moment| asked.since(written) >= LONGEST_ATTEMPT * 2;

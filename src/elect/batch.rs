@@ -19,13 +19,13 @@ type SendAll<I, A> = fn(Arc<Engine>, Vec<I>) -> BoxFuture<'static, Result<Vec<A>
 type Reply<A> = oneshot::Sender<Result<A, Arc<StoreError>>>;
 type Hearing<A> = oneshot::Receiver<Result<A, Arc<StoreError>>>;
 
-/// Sends items of one sort to the store, many at once where there are many. There is no timer: one
-/// that comes alone leaves at once, by itself; those that come while it is under way are the next
-/// batch.
+/// Sends items of one sort to the store, many at once where there are many. There is no timer: an
+/// item that comes alone leaves at once, by itself; items that come while it is under way are the
+/// next batch.
 pub(crate) struct Batch<I, A> {
     send: SendAll<I, A>,
     gathering: Mutex<Gathering<I, A>>,
-    /// Permits for those that go alone: the store is there for others, too.
+    /// Permits for items that go alone: the store is there for others, too.
     alone: Semaphore,
 }
 
@@ -66,7 +66,7 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
 
     /// Sends this item beside all others, which would wait for it.
     pub(crate) async fn send_alone(&self, engine: &Arc<Engine>, item: I) -> Result<A, Arc<StoreError>> {
-        // An error would say that it is closed, and nobody closes it.
+        // An error would say that it is closed, which it never is.
         let _permit = self.alone.acquire().await;
         let answers = (self.send)(engine.clone(), vec![item]).await.map_err(Arc::new)?;
         answers.into_iter().next().ok_or_else(|| Arc::new(super::error::shut_down()))
@@ -99,7 +99,7 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
             !mem::replace(&mut gathering.under_way, true)
         };
         if lead {
-            // On a task of its own: whoever was first may be dropped, and the others wait for it.
+            // On a task of its own: the first caller may be dropped, and the others wait for it.
             let engine = engine.clone();
             let runtime = engine.work.clone();
             runtime.spawn_again(move || {
@@ -124,7 +124,7 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
         match (self.send)(engine.clone(), items).await {
             Ok(answers) => {
                 for (sender, answer) in senders.into_iter().zip(answers) {
-                    // An error only says that nobody waits any more.
+                    // An error only says that its caller does not wait any more.
                     let _ = sender.send(Ok(answer));
                 }
             }

@@ -74,7 +74,7 @@ impl CampaignBuilder {
         self
     }
 
-    /// Called whenever somebody else, or nobody, or this instance holds the key. Changes that come while
+    /// Called whenever the key has a new holder: another instance, this one, or none. Changes that come while
     /// the callback runs are combined into one.
     pub fn on_new_leader<F>(mut self, callback: impl Fn(Option<HeldBy>) -> F + Send + Sync + 'static) -> Self
     where
@@ -123,7 +123,7 @@ impl CampaignBuilder {
         self.run(move |lease| job(state.clone(), lease))
     }
 
-    /// Contends for the key without a job, for those who have callbacks: it is kept until it is lost or
+    /// Contends for the key without a job, for programs with callbacks: it is kept until it is lost or
     /// [resigned](Campaign::resign).
     ///
     /// # Errors
@@ -237,7 +237,7 @@ impl Campaign {
     /// One of the [ways to give a key up](crate::elect#ways-to-give-a-key-up).
     ///
     /// # Errors
-    /// The name breaks a limit, or the store did not say who waits.
+    /// The name breaks a limit, or the store did not list the waiters.
     pub async fn resign_to(&self, holder: impl AsRef<str>) -> Result<Resigned, Error> {
         let holder = Holder::new(holder)?;
         if !self.is_leading() {
@@ -299,7 +299,7 @@ impl CampaignTask {
         metrics::contending(self.elect.engine(), &self.lock, true);
         while !self.stop.is_cancelled() {
             let Some(hold) = self.acquired().await else { break };
-            // What was asked of an earlier lease is over with it.
+            // Requests to resign an earlier lease are over with it.
             while self.resigned.try_recv().is_ok() {}
             metrics::leading(self.elect.engine(), &self.lock, true);
             let rest = self.lead(hold).await;

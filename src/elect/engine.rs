@@ -41,7 +41,7 @@ use crate::{
 /// Last failure of the store, as the keeper found it.
 #[derive(Clone, Debug)]
 pub(crate) struct LastFailure {
-    /// When the first failed attempt since the last answer was sent.
+    /// Time at which the first failed attempt since the last answer was sent.
     pub(crate) since: Moment,
     pub(crate) error: Arc<StoreError>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Engine {
     pub(crate) config: ElectConfig,
     pub(crate) times: Times,
     pub(crate) clock: Arc<dyn Clock>,
-    /// When this process joined.
+    /// Time at which this process joined.
     pub(crate) born: Moment,
     /// The part of its sessions' ids that names this process.
     pub(crate) process: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Engine {
     under: Under,
     /// The program's runtime: its jobs and callbacks run on it.
     pub(crate) runtime: Runtime,
-    /// The engine's, on a thread of its own: the work on the store goes on whoever drives the program's.
+    /// The engine's, on a thread of its own: the work on the store does not depend on the program's.
     pub(crate) work: Runtime,
     pub(crate) host: String,
     pub(crate) program: String,
@@ -94,7 +94,7 @@ pub(crate) struct Engine {
     schedule_looks: Batch<ScheduleId, ScheduleSeen>,
     /// The session that was opened last, unless it is over.
     pub(crate) session: watch::Sender<Option<Arc<Session>>>,
-    /// Wakes those who wait for a session in the order in which they came; the watch does not.
+    /// Wakes the waiters for a session in the order in which they came; the watch does not.
     session_changed: Notify,
     pub(crate) troubles: Troubles,
     pub(crate) tallies: EventDigest,
@@ -110,9 +110,9 @@ pub(crate) struct Engine {
     pub(crate) closing: CancellationToken,
     /// An operator wants this instance to have no tasks.
     pub(crate) drained: watch::Sender<bool>,
-    /// When a heartbeat was last acknowledged.
+    /// Time at which a heartbeat was last acknowledged.
     last_beat: Mutex<Option<Moment>>,
-    /// When a write of locks or places was last answered, or given up.
+    /// Time at which a write of locks or places was last answered, or given up.
     last_write: Mutex<Option<Moment>>,
     pub(super) probe: Option<Probe>,
 }
@@ -249,7 +249,7 @@ impl Engine {
         self.session_changed.notified()
     }
 
-    /// Wakes those who wait for a session: the current one is sound again.
+    /// Wakes the waiters for a session: the current one is sound again.
     pub(crate) fn announce_recovery(&self) {
         caught(|| self.session_changed.notify_waiters());
     }
@@ -312,7 +312,7 @@ impl Engine {
         // The first reason is kept.
         let loss = session.loss(self.clock.now()).unwrap_or(loss);
         let (holder, namespace) = (self.config.holder(), self.config.namespace());
-        // What led to it comes before it.
+        // The events that led to it are logged before it.
         self.log_tallies();
         if loss == Loss::Closed {
             words::info!(session = %session.id, %holder, %namespace, "session closed");
@@ -394,7 +394,7 @@ impl Engine {
     }
 
     /// Takes a lock. One that is stuck goes by itself, unless it is the store that is: its record may be kept by
-    /// somebody's transaction, and the server waits for that.
+    /// another client's transaction, and the server waits for that.
     pub(crate) async fn take(
         self: &Arc<Self>,
         take: Take,
@@ -585,7 +585,7 @@ async fn take_all(
     items: Vec<(Take, Vec<SessionId>)>,
 ) -> Result<Vec<TakeAnswer>, StoreError> {
     let (takes, dead): (Vec<_>, Vec<_>) = items.into_iter().unzip();
-    // Who is dead is dead for everybody: naming more than a take needs does no harm.
+    // A dead session is dead for all takes: naming more than a take needs does no harm.
     let mut dead: Vec<_> = dead.into_iter().flatten().collect();
     dead.sort_unstable();
     dead.dedup();

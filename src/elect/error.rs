@@ -15,7 +15,7 @@ use crate::{
 /// Printed with its cause, in one line; so its [`source`](std::error::Error::source) is nothing, and a chain of
 /// causes says nothing twice. The cause is in the variant.
 ///
-/// Never says that somebody else holds a lock: that is an answer.
+/// Never says that another instance holds a lock: that is an answer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -23,7 +23,7 @@ pub enum Error {
     Limit(LimitError),
     /// The store did not answer, or not in time.
     Store(Arc<StoreError>),
-    /// The lock's record cannot be used; somebody has to look at it.
+    /// The lock's record cannot be used; an operator has to look at it.
     Refused {
         /// Lock whose record it is.
         lock: LockId,

@@ -280,7 +280,7 @@ impl Events {
         let missed = Arc::new(AtomicU64::new(0));
         let listener = EventListener { only, events: sender, missed: missed.clone() };
         if let Some(listeners) = &mut *locked(&self.listeners) {
-            // Those who are gone may wait for an event of a lock that never comes.
+            // A listener that is gone may wait for an event of a lock that never comes.
             listeners.retain(|listener| !listener.events.is_closed());
             listeners.push(listener);
         }
@@ -317,7 +317,7 @@ impl Events {
 impl EventListener {
     /// Sends an event. Returns whether the stream is still read.
     fn send(&self, event: &Event) -> bool {
-        // What was left out is reported where it was left out.
+        // Missed events are reported where they were left out.
         let missed = self.missed.swap(0, Ordering::AcqRel);
         let reported = missed == 0 || self.events.try_send(Event::Missed { count: missed }).is_ok();
         let sent = if reported {

@@ -10,7 +10,7 @@ use crate::{
 
 /// A lock that is held until this is released or dropped, or the lease is lost.
 ///
-/// Nothing stops the code beside a guard: watch [`lost`](Self::lost), or let [`run`](Self::run) do it.
+/// Code beside a guard is not stopped by a loss: watch [`lost`](Self::lost), or let [`run`](Self::run) stop it.
 /// Dropping a guard releases the lock in the background; from any thread, also outside a runtime and
 /// while the runtime shuts down (then the session is closed, which frees it too). A process that ends meanwhile may be
 /// faster than its store: after a return from `main` without [`close`](super::Elect::close) the key may be free only a

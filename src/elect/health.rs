@@ -37,8 +37,8 @@ pub struct Health {
     /// heartbeat was answered.
     #[serde(serialize_with = "store_time")]
     pub store_time: Option<(StoreTime, Duration)>,
-    /// Kinds of work that fail: those that need somebody to change something, and those that have failed for
-    /// some time. The longest comes first.
+    /// Kinds of work that fail and need an operator to change something, or have failed for some time. The
+    /// longest comes first.
     pub troubles: Vec<Trouble>,
 }
 
@@ -62,7 +62,7 @@ fn store_time<S: Serializer>(time: &Option<(StoreTime, Duration)>, to: S) -> Res
 pub enum Status {
     /// Heartbeats are acknowledged.
     Healthy,
-    /// A heartbeat failed, or other work has failed for some time or will fail until somebody helps. The
+    /// A heartbeat failed, or other work has failed for some time or will fail until an operator helps. The
     /// session is valid and jobs run.
     Degraded {
         /// Time since the first failure.

@@ -1,4 +1,4 @@
-//! A granted lock while this process has it: who runs under it, and how it is given back.
+//! A granted lock while this process has it: the workers under it, and how it is given back.
 
 use std::{
     fmt, mem,
@@ -28,7 +28,7 @@ pub(crate) struct LeaseCell {
     pub(crate) since: StoreTime,
     pub(super) granted: Moment,
     pub(super) token: CancellationToken,
-    /// Notifies those who run of a change.
+    /// Notifies the workers of a change.
     pub(super) changed: Notify,
     pub(super) state: Mutex<LeaseState>,
     /// Kept until nothing runs under it any more: a job may outlast its session.
@@ -41,11 +41,11 @@ pub(crate) struct LeaseCell {
 pub(super) struct LeaseState {
     /// Reason why it is lost, once it is.
     pub(super) loss: Option<Loss>,
-    /// When futures that still run are dropped.
+    /// Time at which futures that still run are dropped.
     pub(super) drop_at: Option<Moment>,
     /// Number of futures and calls that run under it.
     pub(super) workers: u32,
-    /// When polling had to stop, because the lock itself was lost.
+    /// Time at which polling had to stop, because the lock itself was lost.
     pub(super) cut_at: Option<Moment>,
     owner: OwnerState,
     /// The number of the last change of the value.
@@ -132,13 +132,13 @@ impl LeaseCell {
         self.wake();
     }
 
-    /// Does so, and tells nobody yet.
+    /// Does so, and wakes no worker yet.
     pub(super) fn mark_cancelled(&self, loss: &Loss) {
         let drop_at = self.now() + self.session.times.stop_grace;
         self.mark(loss, drop_at);
         if self.session.flaws.has(Flaw::ReleaseBeforeDrain) {
             let (engine, lock, ticket) = (self.engine.clone(), self.lock.clone(), self.ticket);
-            // Later: whoever cancels may have the key in hand.
+            // Later: the caller may hold the key's mutex.
             self.engine.work.spawn(async move {
                 engine.hand_back(&lock, ticket, Handback::default());
             });
@@ -151,7 +151,7 @@ impl LeaseCell {
         self.wake();
     }
 
-    /// Does so, and tells nobody yet.
+    /// Does so, and wakes no worker yet.
     pub(super) fn mark_cut(&self, loss: &Loss) {
         let now = self.now();
         self.state().cut_at.get_or_insert(now);
@@ -288,7 +288,7 @@ impl LeaseCell {
         !self.state().is_released()
     }
 
-    // ----- those who run under it
+    // ----- the workers under it
 
     /// Returns a permit to run under it; `None` if its owner is done with it.
     pub(super) fn enter(self: &Arc<Self>) -> Option<RunPermit> {
@@ -314,7 +314,7 @@ impl LeaseCell {
 
     /// Ends the owner's hold. The lock is handed back once nothing runs under it.
     fn close(&self, handback: Handback, life: Option<Arc<Life>>) {
-        // What ran out before it was given back is lost, whoever comes to know it.
+        // A lease that ran out before it was given back is lost, even if this is the first to notice.
         self.note_end(self.now());
         let go = {
             let mut state = self.state();
@@ -337,7 +337,7 @@ impl LeaseCell {
     fn hand_back(&self, (handback, life): (Handback, Option<Arc<Life>>)) {
         let lost = self.state().loss.as_ref().is_some_and(|loss| !loss.is_wanted());
         self.session.left(self.ticket);
-        // Who keeps a lease that has ended keeps nobody alive.
+        // A clone of a lease that has ended keeps no presence.
         let presence = locked(&self.presence).take();
         drop(presence);
         // Before the next of this instance says that it has it.

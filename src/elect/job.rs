@@ -141,7 +141,7 @@ where
         let end = drive(hold.cell(), async move { job(given).await }).await;
         drop(worker);
         drop(hold);
-        // An error only says that nobody waits for it.
+        // An error only says that no caller waits for it.
         let _ = reply.send(end);
     });
     JobHandle { lease, end }
@@ -198,7 +198,7 @@ pub(crate) async fn call(
             Some(end)
         });
         let Some(end) = end else { return drop(worker) };
-        // Who waits for it reports the rest.
+        // The caller that waits for it reports the rest.
         if matches!(end, JobEnd::Overran { .. }) || reply.is_closed() {
             report(&cell, &end);
         }

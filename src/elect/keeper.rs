@@ -82,7 +82,7 @@ impl Keeper {
                 closed @ NextSession::Closed(_) => closed,
             };
             if let NextSession::Closed(reply) = after {
-                // Bounded: those who still run keep their session from being closed.
+                // Bounded: jobs that still run keep their session from being closed.
                 let patience = LONGEST_ATTEMPT * 2;
                 let closing = async { while self.closers.join_next().await.is_some() {} };
                 if tokio::time::timeout(patience, closing).await.is_err() {
@@ -396,7 +396,7 @@ impl SessionTask {
             }
         }
         if news {
-            // So that the record does not keep them.
+            // Beats at once, so that the record does not keep them.
             self.engine.hurry();
         }
     }
@@ -446,8 +446,8 @@ async fn close_when_empty(
     session: Arc<Session>,
     nonces: Vec<Nonce>,
 ) {
-    // It is over. Until it is closed, nobody needs to prove it; after that, or once this gives up, everybody may.
-    // What still runs has its own.
+    // The session is over. Until it is closed, no instance needs a proof of its end; after that, or once this gives
+    // up, any may have it. Jobs that still run keep a presence of their own.
     let kept = ReleasePresence(session);
     let session = &kept.0;
     if !engine.flaws.has(Flaw::CloseUnderJob) {
@@ -527,7 +527,7 @@ impl KeeperThread {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(ready.send(Err(error))),
             };
-            // An error says that nobody wants it any more.
+            // An error says that no caller wants it any more.
             let _ = ready.send(Ok(runtime.handle().clone()));
             under.run(|| {
                 runtime.block_on(async move {

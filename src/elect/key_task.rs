@@ -1,4 +1,4 @@
-//! The task of one key: it performs what the key's machine decides, and answers those who wait.
+//! The task of one key: it performs what the key's machine decides, and answers the callers that wait.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard},
@@ -73,7 +73,7 @@ pub(super) struct AfterStep {
 impl AfterStep {
     pub(super) fn perform(self) {
         for (reply, outcome) in self.replies {
-            // If nobody waits for it any more, what was granted is given back by its drop. Wakers are code of others.
+            // If no caller waits any more, what was granted is given back by its drop. Wakers are code of others.
             caught(|| reply.send(outcome));
         }
         for returned in self.returned {
@@ -174,7 +174,7 @@ impl KeyState {
                 Delivery::Granted(Parcel::of(&lease, hold))
             }
         } else {
-            // The session is expiring: the lock goes back, and whoever waits waits for a session.
+            // The session is expiring: the lock goes back, and a caller that waits waits for a session.
             engine.with_context(|context| self.machine.ended(context, ticket, Handback::default()));
             after.lives.extend(pending.life);
             Delivery::Other(TicketOutcome::SessionOver)
@@ -186,7 +186,7 @@ impl KeyState {
 /// Performs what the machine of one key says, until there is nothing to do.
 pub(super) async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
     loop {
-        // What is left then is seen to by the session's end.
+        // The session's end sees to the rest.
         if engine.closing.is_cancelled() {
             return;
         }
@@ -254,7 +254,7 @@ pub(super) async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op, is_stu
 }
 
 /// Reads the queue, and looks at the sessions that matter, unless the store does not answer: the first in
-/// the queue, who may be handed the lock, or those of that name; and if the first are dead, those behind them.
+/// the queue, which may be handed the lock, and the waiters of that name; and if the first are dead, those behind them.
 pub(super) async fn read_queue(
     engine: &Arc<Engine>,
     lock: &LockId,

@@ -1,4 +1,4 @@
-//! Keys that this instance uses: a machine for each, and a task for those with something to do.
+//! Keys that this instance uses: a machine for each, and a task for each with something to do.
 
 use std::{
     collections::BTreeMap,
@@ -182,7 +182,7 @@ impl Engine {
         self.with_key(lock, KeyMachine::hint);
     }
 
-    /// A hint: the lock was handed to this session, perhaps to a ticket that nobody here remembers.
+    /// A hint: the lock was handed to this session, perhaps to a ticket that is forgotten here.
     pub(crate) fn handed_hint(self: &Arc<Self>, lock: &LockId) {
         self.step_key(lock, true, |state, context| state.machine.handed(context));
     }

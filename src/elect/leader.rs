@@ -36,7 +36,7 @@ pub struct HeldBy {
     pub value: Option<Value>,
     /// Fencing number of the holder.
     pub term: Term,
-    /// When it was acquired, by the store's clock.
+    /// Time of its acquisition, by the store's clock.
     pub since: StoreTime,
     /// Session that holds it.
     pub session: SessionId,
@@ -73,18 +73,18 @@ impl HeldBy {
     }
 }
 
-/// Follows who holds a key, without contending for it: a change is noticed within a `poll_interval`.
+/// Follows the holder of a key, without contending for it: a change is noticed within a `poll_interval`.
 ///
 /// Clones follow the same key, at the cost of one.
 #[derive(Clone, Debug)]
 pub struct LeaderWatch {
     leader: watch::Receiver<Option<HeldBy>>,
-    // The follower ends when nobody watches any more.
+    // The follower ends when no watch is left.
     _watched: Arc<WatchedKey>,
 }
 
 impl LeaderWatch {
-    /// Returns who holds the key, as last seen.
+    /// Returns the holder of the key, as last seen.
     #[must_use]
     pub fn current(&self) -> Option<HeldBy> {
         self.leader.borrow().clone()

@@ -20,7 +20,7 @@ use crate::{
 /// within `stop_grace`. A job that does not is dropped at its next `.await`, and no poll of it begins
 /// after the lease has ended.
 ///
-/// What the job writes elsewhere should carry the [term](Self::term): a write that is under way when
+/// Writes of the job elsewhere should carry the [term](Self::term): a write that is under way when
 /// the lease ends may arrive late.
 ///
 /// Clones are the same lease.

@@ -25,7 +25,7 @@ const LINGER: Duration = Duration::from_secs(10);
 /// Topics of one instance.
 #[derive(Debug, Default)]
 pub(crate) struct Listening {
-    /// Number of tickets in the queues of keys. Those of tasks are told of by their spread.
+    /// Number of tickets in the queues of keys. Tickets of tasks are told of by their spread.
     in_queue: AtomicUsize,
     last_in_queue: Mutex<Option<Moment>>,
     topics: watch::Sender<BTreeSet<Topic>>,

@@ -14,20 +14,21 @@
 //!
 //! A lock is released only when nothing runs under it any more: each of these cancels what runs under the key,
 //! by the lease's [token](Lease::token), and gives it `stop_grace` to return. They differ in what is given up, and in
-//! whether the caller waits. "Passed on" means: held by the first in the queue, by the same write, or free if nobody waits.
+//! whether the caller waits. "Passed on" means: held by the first in the queue, by the same write, or free if the queue
+//! is empty.
 //!
 //! | call | gives up | awaits the end of the job | the store shows afterwards | for |
 //! |---|---|---|---|---|
 //! | the job returns | its key | | passed on; a [campaign](Campaign) contends again after a rest | the job |
 //! | [`Elect::unlock`] | one key, whoever has it here | yes, and the release | passed on; held as long as a [`Guard`] of it is kept; a campaign contends again after a rest | whoever knows the key |
 //! | [`Elect::release_all`] | all keys of this instance, tasks and schedules too | yes, and the releases | passed on; campaigns and spreads go on | operators |
-//! | [`Guard::release`], [`Guards::release`] | the guard's keys | yes, and the releases | passed on | whoever has the guard |
-//! | drop of a [`Guard`] or [`Guards`] | the guard's keys | no | passed on soon after | whoever has the guard |
+//! | [`Guard::release`], [`Guards::release`] | the guard's keys | yes, and the releases | passed on | its owner |
+//! | drop of a [`Guard`] or [`Guards`] | the guard's keys | no | passed on soon after | its owner |
 //! | drop of a [`JobHandle`] | nothing: the job runs on | | held | |
 //! | [`Campaign::resign`] | the campaign's key | no | passed on; contends again after a rest | the program that leads |
 //! | [`Campaign::resign_to`] | the campaign's key, if that holder waits for it | no | held by that holder; contends again after a rest | the program that leads |
-//! | [`Campaign::stop`] | the campaign, with its key | yes, and the release | passed on | whoever has the campaign |
-//! | drop of a [`Campaign`] | the campaign, with its key | no | passed on soon after | whoever has the campaign |
+//! | [`Campaign::stop`] | the campaign, with its key | yes, and the release | passed on | its owner |
+//! | drop of a [`Campaign`] | the campaign, with its key | no | passed on soon after | its owner |
 //! | [`Spread::remove`](crate::spread::Spread::remove) | one task, here | no | free, for the others that know it | the program |
 //! | [`Spread::drain`](crate::spread::Spread::drain) | all tasks of the spread, one after the other | no | held by the others, as they take them | operators |
 //! | [`Spread::stop`](crate::spread::Spread::stop) | this instance's part of the spread | yes, and the releases | held by the others, as they take them | whoever has the spread |
@@ -39,8 +40,8 @@
 //! | [`Request::drain`](crate::store::Request::drain) | all tasks and schedules of somebody else, who is asked to give them up | no | held by the others, as they take them | operators |
 //! | [`Elect::revoke`] | the key of somebody else, who is asked to give it up | no | passed on when that holder's job has stopped | operators |
 //!
-//! What is not given back in time stays held, and is free when the session is dead: at the latest a ttl after its last
-//! beat.
+//! A key that is not given back in time stays held, and is free when the session is dead: at the latest a ttl after its
+//! last beat.
 //!
 //! # As JSON
 //!
@@ -189,7 +190,7 @@ pub enum Unlocked {
 #[non_exhaustive]
 pub struct CloseReport {
     /// Locks whose jobs, blocking calls or guards had not ended in time. The session is left to be
-    /// declared dead by others, so that nobody takes these over too early.
+    /// declared dead by others, so that no instance takes these over too early.
     pub overran: Vec<LockId>,
     /// Locks under which nothing runs any more, and whose release the store did not confirm in time. They
     /// are free when the session is closed, which is tried as well, or at the latest a ttl later.
@@ -297,8 +298,8 @@ impl Elect {
     }
 
     /// Waits for the locks of several keys: all of them, or after so much time none. They are taken in
-    /// sorted order, so that two who want the same ones do not wait for each other for ever. One that is
-    /// lost while others are waited for is waited for again: all of them are held when they are answered.
+    /// sorted order, so that two callers that want the same ones do not wait for each other for ever. One
+    /// that is lost while others are waited for is waited for again: all of them are held when they are answered.
     ///
     /// # Errors
     /// A limit is broken, or the engine is closed.
@@ -314,7 +315,7 @@ impl Elect {
         let all = async {
             let mut guards: Vec<Guard> = Vec::with_capacity(keys.len());
             loop {
-                // What was lost while others were waited for is acquired again, and what comes after it,
+                // A lock that was lost while others were waited for is acquired again, and all after it,
                 // so that the order is kept.
                 if let Some(lost) = guards.iter().position(Guard::is_lost) {
                     guards.truncate(lost);
@@ -323,7 +324,7 @@ impl Elect {
                 guards.push(self.acquire(key).await?);
             }
         };
-        // Those that were acquired by then are dropped, and so released.
+        // Guards that were acquired by then are dropped, and so released.
         match tokio::time::timeout(within, all).await {
             Ok(guards) => guards.map(Some),
             Err(_) => Ok(None),
@@ -335,7 +336,7 @@ impl Elect {
         self.key(key).campaign()
     }
 
-    /// Follows who holds a key, without contending for it.
+    /// Follows the holder of a key, without contending for it.
     ///
     /// # Errors
     /// The key breaks a limit.
@@ -506,7 +507,7 @@ impl Elect {
         engine.closing.cancel();
         let (sender, closed_session) = tokio::sync::oneshot::channel();
         engine.close_session(Some(sender));
-        // What still runs keeps the session from being closed: others will see to it.
+        // Jobs that still run keep the session from being closed: others will see to it.
         if closed.overran.is_empty() {
             // An error says that the keeper has ended already.
             let _ = tokio::time::timeout(LONGEST_ATTEMPT * 3, closed_session).await;

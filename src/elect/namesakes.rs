@@ -80,7 +80,7 @@ async fn list(engine: &Weak<Engine>) -> Option<(SessionId, BTreeMap<SessionId, B
     let engine = engine.upgrade()?;
     let own = engine.valid_session().await.ok()?.id;
     let (namespace, limit) = (engine.config.namespace().clone(), engine.limit());
-    // Not worth a second try: whoever is there finds this one at its own start.
+    // Not worth a second try: a later namesake finds this one at its own start.
     let page = engine.store().sessions(namespace, None, PAGE, limit);
     let page = engine.call(Work::Watching, limit, page).await.ok()?;
     let (others, longest) = of_the_same_name(&page.items, engine.config.holder(), own);

@@ -37,7 +37,7 @@ impl<T: Send + 'static> Unclaimed for Parcel<T> {
 }
 
 impl LeaseCell {
-    /// Gives the lock back if nobody has picked it up for half of its ttl: the program's runtime runs nothing.
+    /// Gives the lock back if the program has not picked it up for half of its ttl: its runtime runs nothing.
     pub(crate) fn take_back(&self) {
         let (now, mut unclaimed) = (self.now(), locked(&self.unclaimed));
         let is_late = |(since, _): &mut (_, _)| now.since(*since) >= self.session.times.ttl / 2;

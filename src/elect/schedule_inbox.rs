@@ -1,4 +1,4 @@
-//! The inbox of schedules: hints arrive here, on their way to whoever runs schedules.
+//! The inbox of schedules: hints arrive here, on their way to the runner of schedules.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +14,7 @@ use crate::{
     sync::locked,
 };
 
-/// Hints of schedules since somebody looked last.
+/// Hints of schedules since they were last taken.
 #[derive(Debug, Default)]
 pub(crate) struct ScheduleNews {
     /// Hints may have been lost.
@@ -25,7 +25,7 @@ pub(crate) struct ScheduleNews {
 /// Inbox of the schedules of one instance, whether it runs any or not.
 #[derive(Debug, Default)]
 pub(crate) struct ScheduleInbox {
-    /// Lives as long as somebody takes the names of schedules out.
+    /// Lives as long as a reader takes the names of schedules out.
     reader: Mutex<Weak<InboxReader>>,
     inbox: Inbox<ScheduleNews>,
     share: Mutex<SchedulesShare>,
@@ -33,7 +33,7 @@ pub(crate) struct ScheduleInbox {
     ordered: AtomicI64,
 }
 
-/// Held by whoever takes the names of schedules out of the inbox.
+/// Held by the reader that takes the names of schedules out of the inbox.
 #[derive(Debug)]
 pub(crate) struct InboxReader(());
 

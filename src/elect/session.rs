@@ -23,8 +23,8 @@ use crate::{
     sync::locked,
 };
 
-/// Session of this instance, alive or over. Its validity is computed from the clock at each call: nobody has
-/// to be notified that it is over.
+/// Session of this instance, alive or over. Its validity is computed from the clock at each call: no caller
+/// has to be notified that it is over.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
@@ -46,7 +46,7 @@ pub(crate) struct Session {
     leases: Mutex<BTreeMap<Ticket, Arc<LeaseCell>>>,
     /// Number of leases that have not ended.
     inside: watch::Sender<usize>,
-    /// When it was opened, by the store's clock.
+    /// Time of its opening, by the store's clock.
     started: OnceLock<StoreTime>,
     /// Kept until it is over in the store, too. Each lease keeps it for itself until nothing runs under it.
     presence: Mutex<Option<Presence>>,
@@ -172,7 +172,7 @@ impl Session {
             self.inside.send_replace(leases.len());
         }
         super::time::wake();
-        // What was said to all just before, it has not heard.
+        // A loss that all leases were told of just before has not reached this one.
         if let Some(loss) = self.over.get() {
             lease.cut(loss);
             return true;

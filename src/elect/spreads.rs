@@ -19,7 +19,7 @@ use crate::{
     sync::locked,
 };
 
-/// News since somebody looked last. Of each task and session the latest only, so that they are never larger than the
+/// News since they were last taken. Of each task and session the latest only, so that they are never larger than the
 /// spread.
 #[derive(Debug, Default)]
 pub(crate) struct SpreadNews {

@@ -26,15 +26,15 @@ pub(crate) struct StoreTimes {
     signal: Arc<Signal>,
 }
 
-/// Signal to those who wait for an instant: it wakes them in the order in which they came, and a watch does not.
+/// Signal to the waiters for an instant: it wakes them in the order in which they came, and a watch does not.
 #[derive(Debug, Default)]
 struct Signal {
-    /// Counts the changes that matter to those who wait.
+    /// Counts the changes that matter to the waiters.
     changes: AtomicU64,
     changed: Notify,
 }
 
-/// Changes of the store's time, as one of those who wait has seen them.
+/// Changes of the store's time, as one of the waiters has seen them.
 #[derive(Debug)]
 pub(crate) struct TimeChanges {
     signal: Arc<Signal>,
@@ -106,7 +106,7 @@ impl StoreTimes {
         self.clock().now(now)
     }
 
-    /// Returns the least that it may show now: whoever waits for it to pass an instant does not look too early.
+    /// Returns the least that it may show now: a caller that waits for it to pass an instant does not look too early.
     pub(crate) fn at_least(&self, now: Moment) -> Option<StoreTime> {
         self.clock().at_least(now)
     }

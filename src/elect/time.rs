@@ -1,6 +1,6 @@
 //! The time thread: looks at the clock for all instances of the process, whatever keeps their keepers.
 //!
-//! A keeper polls the store, which may be the program's own. If that blocks, the keeper cannot tell anybody that a
+//! A keeper polls the store, which may be the program's own. If that blocks, the keeper cannot tell any job that a
 //! lease ends. This thread can: it polls no future, asks no store, and knows nothing but sessions and the clock (R14).
 //! In the time of a test there is none, as all of an instance is on the test's runtime.
 
@@ -49,7 +49,7 @@ pub(super) fn start() -> io::Result<()> {
     Ok(())
 }
 
-/// Watches a session from now on, until nobody has it any more.
+/// Watches a session from now on, until its last handle is gone.
 pub(super) fn watch(session: &Arc<Session>, clock: &Arc<dyn Clock>, under: &Under) {
     let watch = Watch { session: Arc::downgrade(session), clock: clock.clone(), under: under.clone() };
     let mut watched = locked(&WATCHED);
@@ -100,7 +100,7 @@ fn look_always() {
 }
 
 impl Watched {
-    /// Takes out the watches of sessions that nobody has any more. With one may go the last handle of a clock or of a
+    /// Takes out the watches of sessions whose last handle is gone. With one may go the last handle of a clock or of a
     /// log, whose drop is code of others: so they are dropped under no mutex.
     fn take_gone(&mut self) -> Vec<Watch> {
         self.sessions.extract_if(.., |watch| watch.session.strong_count() == 0).collect()

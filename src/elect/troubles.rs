@@ -39,7 +39,7 @@ pub struct Trouble {
     pub since: Duration,
     /// Number of failures since it last worked.
     pub failures: u64,
-    /// Set if somebody has to change something first: a right, a password, disk space.
+    /// Set if an operator has to change something first: a right, a password, disk space.
     pub lasting: bool,
     /// Last error, with its causes.
     pub error: String,
@@ -64,7 +64,7 @@ struct FailureRun {
     mended: Option<Moment>,
 }
 
-/// When one kind of work may be logged again. Kept when the trouble is over, so that one that comes and goes
+/// Time at which one kind of work may be logged again. Kept when the trouble is over, so that one that comes and goes
 /// does not fill the log.
 #[derive(Clone, Copy, Debug)]
 struct LogSchedule {
@@ -163,7 +163,7 @@ impl Engine {
         self.record_trouble(work, begun, !error.is_retryable(), chain(error));
     }
 
-    /// The same in words; lasting, if somebody has to change something first.
+    /// The same in words; lasting, if an operator has to change something first.
     pub(crate) fn record_trouble(&self, work: Work, begun: Moment, lasting: bool, error: String) {
         metrics::failed(self, work);
         if work == Work::Requested {
@@ -216,7 +216,7 @@ impl Engine {
         let mut registry = self.troubles.registry();
         let Some(over) = registry.courses.remove(&work) else { return };
         if work == Work::Beats {
-            // What failed beside the beats failed of the same: if it goes on, that begins now.
+            // Work that failed beside the beats failed of the same: if it goes on, that begins now.
             for course in registry.courses.values_mut().filter(|course| !course.lasting && !course.is_logged)
             {
                 course.since = now;
@@ -237,7 +237,7 @@ impl Engine {
         }
     }
 
-    /// Returns the way in which hints come, if they do: those that fail do not.
+    /// Returns the way in which hints come, if they do: hints that fail do not.
     pub(crate) fn hints(&self) -> Option<&'static str> {
         self.store().capabilities().hints.filter(|_| !self.troubles.has(Work::Hints))
     }

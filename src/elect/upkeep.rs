@@ -47,7 +47,7 @@ fn with<F>(
     move || work(engine.clone())
 }
 
-/// Passes the store's hints on to those who wait. Ends with the engine.
+/// Passes the store's hints on to the engine's parts. Ends with the engine.
 async fn hear_hints(engine: Weak<Engine>) {
     let Some(strong) = engine.upgrade() else { return };
     let (mut hints, closing) = (strong.store().hints(strong.listening.topics()), strong.closing.clone());
@@ -129,8 +129,8 @@ fn spread_of(engine: &Engine, lock: &LockId) -> Option<SpreadName> {
     lock.kind.spread().filter(|_| lock.namespace == *engine.config.namespace())
 }
 
-/// Time until the next purge. The first one may come at once: programs that end soon, such as those that cron starts,
-/// purge as often among them as one that runs on.
+/// Time until the next purge. The first one may come at once: programs that end soon, such as jobs of cron, purge
+/// as often among them as one that runs on.
 fn purge_after(every: Duration, is_first: bool, roll: u64) -> Duration {
     if is_first { fraction(every * 3 / 2, roll) } else { every / 2 + fraction(every, roll) }
 }

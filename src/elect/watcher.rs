@@ -1,4 +1,4 @@
-//! Watches the sessions this instance waits for, and declares those dead that do not beat (R3).
+//! Watches the sessions this instance waits for, and declares a session dead that does not beat (R3).
 
 use std::{
     collections::BTreeMap,
@@ -27,7 +27,7 @@ use crate::{
     words,
 };
 
-/// Number of ttls for which an observation is kept that nobody asks for any more: the session may become the
+/// Number of ttls for which an observation is kept that no caller asks for any more: the session may become the
 /// holder again, and a count that has run need not start anew.
 const KEPT_FOR_TTLS: u32 = 3;
 
@@ -42,7 +42,7 @@ pub(crate) struct Watcher {
 #[derive(Debug)]
 struct WatchedSession {
     observation: Observation,
-    /// When it was last asked for.
+    /// Time at which it was last asked for.
     wanted: Moment,
     /// Holder name, as a record says.
     name: Option<Holder>,
@@ -136,7 +136,7 @@ impl Watcher {
         self.registry().get(&session).is_some_and(|watched| since(watched) <= engine.poll() * 2)
     }
 
-    /// Looks at those of these sessions that were never seen, or whose next beat is due. Those known to be
+    /// Looks at each of these sessions that was never seen, or whose next beat is due. Sessions known to be
     /// overdue are looked at anyway.
     pub(crate) async fn meet(&self, engine: &Arc<Engine>, mut sessions: Vec<SessionId>) {
         let (own, now) = (engine.current().map(|session| session.id), engine.clock.now());
@@ -150,13 +150,13 @@ impl Watcher {
             return;
         }
         self.want(engine, &sessions);
-        // What is not answered stays unknown.
+        // Sessions without an answer stay unknown.
         let _ = self.look(engine, sessions).await;
         self.run(engine);
     }
 
-    /// Watches the holders of tasks, and returns which of them were seen to beat within that time; those that
-    /// were not are looked at first.
+    /// Watches the holders of tasks, and returns which of them were seen to beat within that time; the
+    /// others are looked at first.
     pub(crate) async fn attend(
         &self,
         engine: &Arc<Engine>,
@@ -174,7 +174,7 @@ impl Watcher {
             .filter(|session| !fresh(session) && self.known(*session) != Some(Liveness::Dead))
             .collect();
         if !stale.is_empty() {
-            // What is not answered stays as it was.
+            // Sessions without an answer stay as they were.
             let _ = self.look(engine, stale).await;
         }
         self.run(engine);
@@ -319,7 +319,7 @@ impl Watcher {
             let wait = turn.next.map(|next| next.since(engine.clock.now()));
             let Some(wait) = wait.filter(|_| !engine.closing.is_cancelled()) else {
                 self.running.store(false, Ordering::Release);
-                // What came in between may have met a watcher that runs.
+                // A session that came in between may have met a watcher that runs.
                 if self.turn(engine).is_idle() || self.running.swap(true, Ordering::AcqRel) {
                     return;
                 }

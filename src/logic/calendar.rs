@@ -137,7 +137,7 @@ impl Calendar {
         since: StoreTime,
         at_most: usize,
     ) -> Vec<StoreTime> {
-        // Where there are instants at all, so that no step is too short for what lies between.
+        // The range that has instants at all, so that no step is too short for what lies between.
         let after = after.max(StoreTime::from_millis(FIRST * 1000 - 1));
         let to = to.min(StoreTime::from_millis((LAST + LONGEST as i64) * 1000));
         let enough = |begin| self.count(begin, to, since, at_most) >= at_most;

@@ -30,7 +30,7 @@ pub enum Flaw {
     UnknownIsNo,
     /// R9: a lock is released when its job is cancelled, not when it has stopped.
     ReleaseBeforeDrain,
-    /// R9: nobody is cancelled before the end.
+    /// R9: no job is cancelled before the end.
     NoEarlyCancel,
     /// R9: the check before each poll is left out.
     NoCheckInPoll,
@@ -42,7 +42,7 @@ pub enum Flaw {
     ReleaseMakesHolder,
     /// R9: the lease is valid at the very moment of its end.
     EndIncluded,
-    /// R3: a session is watched by those whom a hash chooses, whether they live or not.
+    /// R3: a session is watched by the sessions that a hash chooses, whether they live or not.
     ChosenWatchers,
     /// The audit gives back what an undecided operation may have taken.
     HastyAudit,

@@ -8,7 +8,7 @@
 //!
 //! The queue decides nothing: a ticket that cannot join it, or leave it, or read it, tries all the same.
 //!
-//! Nothing here reads a clock or a store: [`KeyMachine::next`] says what to do, the caller does it and
+//! The machine reads neither a clock nor a store: [`KeyMachine::next`] says what to do, the caller does it and
 //! brings the answer.
 
 mod answers;
@@ -103,13 +103,13 @@ impl KeyMachine {
             registration: rest.clone(),
             leaving: Leaving { rest: rest.clone(), tickets: Vec::new(), given_up: false, tries: 0 },
             reading: rest,
-            // Nothing has changed: what an audit found is news to a key that was just made.
+            // No change yet: what an audit found is news to a key that was just made.
             changed: Moment::after_start(Duration::ZERO),
             out: Vec::new(),
         }
     }
 
-    /// Nothing of this instance has to do with the key any more.
+    /// Returns whether this instance has nothing to do with the key any more.
     pub(crate) fn is_done(&self) -> bool {
         self.held.is_none()
             && self.returns.is_empty()
@@ -178,8 +178,8 @@ impl KeyMachine {
                 return;
             }
         }
-        // Behind others of this instance it only waits in the queue; so it does if somebody has just been
-        // given the lock.
+        // Behind others of this instance it only waits in the queue; so it does if the lock has just been handed
+        // over.
         let first =
             self.held.is_none() && self.contenders.is_empty() && !(self.last_seen.handed_over && self.hints);
         let open = first && expect != Expect::Held;

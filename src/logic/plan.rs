@@ -1,4 +1,4 @@
-//! The plan: who gets which tasks. Pure, and the same for everybody who plans.
+//! The plan: which member gets which tasks. Pure, and the same for every instance that plans.
 //!
 //! In this order: every task has an owner if the caps allow, no task goes to a member that gave it up while another
 //! has room, each count is within one of its quota, and as few tasks move as can be. Evenness yields: a member is owed
@@ -17,7 +17,7 @@ use draft::Draft;
 /// Members of another version plan in another way.
 pub(crate) const PLAN_VERSION: u32 = 3;
 
-/// A task, and who has it.
+/// A task and its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedTask<T, M> {
     /// The task.
@@ -44,7 +44,7 @@ pub(crate) struct PlanMember<M> {
     pub(crate) draining: bool,
     /// Number of other tasks it has, not planned here: they count as if they were.
     pub(crate) load: usize,
-    /// Plans in another way: nothing that somebody has is moved to it or from it. Of what nobody has it
+    /// Plans in another way: no task that has an owner is moved to it or from it. Of the tasks without an owner it
     /// gets its part.
     pub(crate) apart: bool,
     /// Keeps what it has, and gets no more while others have room, but a probe.
@@ -66,8 +66,8 @@ impl<M> PlanMember<M> {
         (has + self.load) as u128
     }
 
-    /// Order in which it and another get what nobody lacks, with so many tasks each: members that fail last, then the
-    /// emptiest first.
+    /// Order in which it and another get what no member lacks, with so many tasks each: members that fail last, then
+    /// the emptiest first.
     fn order(&self, has: usize, other: &Self, others: usize) -> Ordering {
         let (one, another) =
             (self.level(has) * u128::from(other.weight), other.level(others) * u128::from(self.weight));
@@ -88,7 +88,7 @@ pub(crate) struct GaveUp<M> {
 pub(crate) struct Plan<T, M> {
     /// Moves, by task.
     pub(crate) moves: Vec<Move<T, M>>,
-    /// Tasks for which nobody has room, in their order.
+    /// Tasks for which no member has room, in their order.
     pub(crate) waiting: Vec<T>,
     /// Number of tasks each member is to own, by member.
     pub(crate) targets: Vec<(M, usize)>,
@@ -99,13 +99,13 @@ pub(crate) struct Plan<T, M> {
 pub(crate) struct Move<T, M> {
     /// Task to move.
     pub(crate) task: T,
-    /// From whom, if anybody owns it.
+    /// Member that owns it, if one does.
     pub(crate) from: Option<M>,
-    /// To whom; to nobody if nobody has room, and its owner may not keep it.
+    /// Member that gets it; none if no member has room, and its owner may not keep it.
     pub(crate) to: Option<M>,
 }
 
-/// Plans where nobody gave anything up. The order of tasks and members does not matter; of each there is one.
+/// Plans where no member gave anything up. The order of tasks and members does not matter; of each there is one.
 pub(crate) fn plan<T: Ord + Copy, M: Ord + Copy>(
     tasks: &[PlannedTask<T, M>],
     members: &[PlanMember<M>],

@@ -87,7 +87,7 @@ enum SessionState {
         /// The jobs have been notified that `end` is near, or there were none yet.
         expiring: bool,
     },
-    /// Nothing runs under it any more. Never left.
+    /// No job runs under it any more. Never left.
     Over,
 }
 
@@ -271,7 +271,7 @@ impl SessionMachine {
                 let death = record.death.expect("a dead session has a death");
                 self.finish(Loss::DeclaredDead { by: death.by, why: death.why }, actions);
             }
-            // While opening: somebody deleted it again.
+            // While opening: the record was deleted again.
             SessionSeen::Missing | SessionSeen::Refused(_) if opening => self.failed(now, nonce, roll),
             SessionSeen::Missing => {
                 self.finish(Loss::Vanished { found: "the session's record is gone".into() }, actions);

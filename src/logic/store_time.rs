@@ -16,7 +16,7 @@ const HELD: Duration = Duration::from_secs(5 * 60);
 const DRIFT: u32 = 2000;
 /// The store's clock is read in whole milliseconds.
 const GRAIN: Duration = Duration::from_millis(1);
-/// A change of what is known that is worth waking those who wait for an instant.
+/// A change of what is known that is worth waking the waiters for an instant.
 const WORTH: u64 = 20;
 
 /// Milliseconds by which the store's clock is ahead of this one: no less, and no more, at that moment.
@@ -52,7 +52,7 @@ impl Offset {
 /// A jump of the store's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Jump {
-    /// So far off that it is not believed yet; negative: back.
+    /// Too far off to be believed yet; negative: back.
     Suspected { millis: i64 },
     /// Believed now.
     Believed { millis: i64 },
@@ -64,7 +64,7 @@ pub(crate) struct StoreClock {
     known: Option<Offset>,
     /// Another time that the store shows, and since when.
     suspected: Option<(Offset, Moment)>,
-    /// Offset that was last reported to those who wait.
+    /// Offset that was last reported to the waiters.
     reported: Option<i64>,
 }
 
@@ -121,7 +121,7 @@ impl StoreClock {
         Some(Duration::from_millis(known.high.abs_diff(known.low) / 2))
     }
 
-    /// Returns whether those who wait for an instant are to be notified: with what was reported to them last they would
+    /// Returns whether the waiters for an instant are to be notified: with what was reported to them last they would
     /// wait for too long or not long enough. Counts as reported then.
     pub(crate) fn report_news(&mut self) -> bool {
         let Some(known) = self.known else { return false };

@@ -109,7 +109,7 @@ pub(crate) enum TickStep {
     Run(Attempt),
     /// Write that these ticks are not run.
     Skip { from: StoreTime, to: StoreTime, count: u64, why: NotRun },
-    /// Write that nobody runs this any more.
+    /// Write that no instance runs this any more.
     Abandon(Box<RunRecord>),
     /// The clock has gone back behind the ledger: read it again.
     Reload,
@@ -134,7 +134,7 @@ pub(crate) struct Ticks {
     cursor: StoreTime,
     /// The last instant in the ledger, also of a clock that was ahead.
     last: Option<StoreTime>,
-    /// Nothing up to here is ever run: the ledger does not know any more what was.
+    /// No tick up to here is ever run: the ledger does not know any more which were.
     mark: Option<StoreTime>,
     hold: PauseView,
     orders: VecDeque<StoreTime>,
@@ -180,7 +180,7 @@ impl Ticks {
             failures: 0,
         };
         ticks.hear(record, now);
-        // What was written by a clock that was ahead hides nothing of what came after it.
+        // A run written by a clock that was ahead hides no run that came after it.
         let (open, past): (Vec<_>, Vec<_>) = runs
             .iter()
             .filter(|run| run.finish.is_none() || !is_ahead(run))
@@ -193,8 +193,8 @@ impl Ticks {
         ticks
     }
 
-    /// A run that has not come to its end. A tick that was claimed last and not begun is due as if nobody had
-    /// claimed it: it may be one of several that are late.
+    /// A run that has not come to its end. A tick that was claimed last and not begun is due as if it had not been
+    /// claimed: it may be one of several that are late.
     fn settle(&mut self, run: RunRecord) {
         if run.was_not_begun()
             && run.attempt == 1
@@ -223,7 +223,7 @@ impl Ticks {
         self.hold.hear(record, now);
         self.orders = record.orders.iter().map(|order: &RunNow| order.at).collect();
         if was_held_back && !self.is_held_back() {
-            // Those that waited meanwhile may be too late now.
+            // Ticks that waited meanwhile may be too late now.
             self.look_again_at_the_backlog();
         }
     }
@@ -260,7 +260,7 @@ impl Ticks {
     }
 
     /// The last moment at which an attempt may begin; nothing, if any moment will do: for orders, and for ticks that
-    /// somebody has begun before.
+    /// were begun before.
     pub(crate) fn latest_begin(&self, attempt: &Attempt) -> Option<StoreTime> {
         attempt.is_first_of_a_tick().then(|| self.latest(attempt.instant))
     }
@@ -312,7 +312,7 @@ impl Ticks {
         };
         let Some(finish) = &run.finish else { return true };
         if finish.last {
-            // What was through by the policies of its time is not begun by those of another.
+            // A run that was through by the policies of its time is not begun again by those of another.
             return false;
         }
         match finish.outcome {
@@ -429,7 +429,7 @@ impl Ticks {
             && self.calendar.next(self.cursor, self.since).is_some_and(|next| next <= now)
     }
 
-    /// Returns the attempt at a tick that nobody has begun; somebody may have claimed it.
+    /// Returns the attempt at a tick that was not begun; it may have been claimed.
     fn begin(&mut self, instant: StoreTime) -> Attempt {
         let is_it = |run: &RunRecord| run.id.entry == Entry::Tick && run.id.instant == instant;
         match self.unsettled.iter().position(is_it) {
@@ -480,7 +480,7 @@ impl Ticks {
         }
     }
 
-    /// Reports it now: whoever has the schedule when the pause ends does not know of it.
+    /// Reports it now: the instance that has the schedule when the pause ends does not know of it.
     fn overlapped_before_the_pause(&mut self) -> Option<TickStep> {
         let since = self.hold.pause()?.since;
         let first = self.calendar.next(self.cursor, self.since)?;
@@ -503,9 +503,9 @@ impl Ticks {
         if self.policies.overlap != Overlap::Cancel || !self.backlog.is_empty() || self.is_held_back() {
             return None;
         }
-        // What was due before is late: it waits for the run's end.
+        // A tick that was due before is late: it waits for the run's end.
         let next = self.calendar.next(self.cursor.max(after), self.since)?;
-        // What was held back is not run.
+        // A tick that was held back is not run.
         match self.hold.pause().filter(|pause| pause.covers(next)).and_then(|pause| pause.until) {
             Some(until) => self.calendar.next(just_before(until), self.since),
             None => Some(next),
@@ -517,7 +517,7 @@ impl Ticks {
         if self.policies.overlap == Overlap::Skip && self.backlog.is_empty() {
             let first = self.calendar.next(begun, self.since);
             if first.is_some_and(|first| first <= ended && !self.is_held_back_at(first)) {
-                // What is dealt with is asked of no more.
+                // Ticks that are dealt with are asked of no more.
                 self.busy.forget(self.cursor);
                 self.busy.add(begun, ended);
             }
@@ -534,7 +534,7 @@ impl Ticks {
         match outcome {
             Outcome::Succeeded => self.failures = 0,
             Outcome::Failed | Outcome::TimedOut | Outcome::Abandoned => self.failures += 1,
-            // Nothing is known of the job.
+            // The outcome tells nothing of the job.
             Outcome::Cancelled | Outcome::Displaced | Outcome::NotBegun | Outcome::Skipped => {}
         }
     }

@@ -1,6 +1,6 @@
 //! View of a spread from one instance: the members, and the holder of each task.
 //!
-//! Filled from listings, hints and answers in any order. Nothing here decides who holds a lock: a view
+//! Filled from listings, hints and answers in any order. No holder of a lock is decided here: a view
 //! that is wrong costs moves and time, and is mended by the next look.
 
 mod failures;
@@ -30,7 +30,7 @@ pub(crate) use orders::{Bounds, OwnMember, OwnTask, Resolved, SpreadAction};
 
 /// A task that came less than this ago is not moved on.
 const FRESH: Duration = Duration::from_secs(2);
-/// So long the dead are remembered.
+/// Time for which the dead are remembered.
 const DEAD_KEPT: Duration = Duration::from_secs(600);
 /// A record that cannot be used is looked at again after this.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
@@ -182,7 +182,7 @@ impl SpreadView {
         changed
     }
 
-    /// Records who holds a task that is not known here. Returns whether that is news.
+    /// Records the holder of a task that is not known here. Returns whether that is news.
     fn place_foreign(&mut self, key: &Key, now: Moment, held: Option<(SessionId, Term)>) -> bool {
         let was = self.foreign.get(key).map(|(session, term, _)| (*session, *term));
         match held {
@@ -193,7 +193,7 @@ impl SpreadView {
         was != held
     }
 
-    /// Records that nobody holds it any more.
+    /// Records that it has no holder any more.
     pub(crate) fn freed(&mut self, key: &Key, now: Moment) -> bool {
         self.place(key, now, TaskPlace::Free { since: now })
     }
@@ -255,8 +255,8 @@ impl SpreadView {
         }
     }
 
-    /// A hint: the task may have changed hands. Whether it is still free is not known until it is read; whoever had it
-    /// has it until then.
+    /// A hint: the task may have changed hands. Whether it is still free is not known until it is read; a known
+    /// holder has it until then.
     pub(crate) fn doubt(&mut self, key: &Key, now: Moment) {
         if self.tasks.get(key).is_some_and(|known| matches!(known.place, TaskPlace::Free { .. })) {
             self.forget_place(key, now);
@@ -346,7 +346,7 @@ impl SpreadView {
         }
     }
 
-    /// Forgets sessions that nobody needs to know of. The dead are remembered for a while: a read that was
+    /// Forgets sessions that are not needed any more. The dead are remembered for a while: a read that was
     /// sent before their death may still come.
     pub(crate) fn forget(&mut self, now: Moment) {
         let owners: BTreeSet<_> = self.owners().collect();

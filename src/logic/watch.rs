@@ -23,7 +23,7 @@ pub(crate) struct Named {
 /// The next thing to do about a session that is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Nothing until then.
+    /// Wait until then.
     At(Moment),
     /// Read it.
     Look,

@@ -13,7 +13,7 @@ pub const MAX_NUMBER: u64 = (1 << 53) - 1;
 
 /// A start of an instance. Never used twice: a statement about a session never comes to mean another.
 ///
-/// Drawn at random by whoever starts the instance; the store does not invent any.
+/// Drawn at random by the process that starts the instance; the store does not invent any.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(u128);
 
@@ -134,7 +134,7 @@ impl Term {
     }
 
     /// The next term of a lock ([R5](crate::store#rules-of-safety)): larger than this one, and not behind the store's
-    /// clock. Nothing if this one is [`MAX_NUMBER`]: there is no larger one, and the lock is granted no more.
+    /// clock. `None` if this one is [`MAX_NUMBER`]: there is no larger one, and the lock is granted no more.
     #[must_use]
     pub fn next(self, now: StoreTime) -> Option<Self> {
         Self::try_new(self.0 + 1).map(|next| next.max(Self::first(now)))

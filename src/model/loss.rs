@@ -23,14 +23,14 @@ pub enum Loss {
     },
     /// The lock was asked for, or taken away by force.
     Revoked {
-        /// Name of whoever asked.
+        /// Name of the instance or operator that asked.
         by: Holder,
         /// Why.
         why: Why,
     },
-    /// The session was declared dead: nobody had seen it beat for its whole ttl, or an operator said so.
+    /// The session was declared dead: no instance had seen it beat for its whole ttl, or an operator said so.
     DeclaredDead {
-        /// By whom.
+        /// Name of the instance or operator that declared it.
         by: Holder,
         /// Why.
         why: Why,
@@ -51,7 +51,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// The words for those that the program did not want.
+    /// The words for the losses that the program did not want.
     pub(crate) const UNWANTED: &[&str] = &["expired", "revoked", "declared_dead", "vanished", "probe"];
 
     /// Returns its name in a word, as in logs and metrics.

@@ -153,7 +153,7 @@ macro_rules! text {
 }
 
 text! {
-    /// Set of programs that share keys: those that are to exclude each other use the same namespace.
+    /// Set of programs that share keys: programs that are to exclude each other use the same namespace.
     Namespace, "namespace", 128
 }
 text! {
@@ -182,7 +182,7 @@ text! {
     Rules, "rules", 1024
 }
 
-/// Why something was done, for whoever reads the record at night: up to 1 KiB of any text.
+/// Why something was done, for the operator that reads the record at night: up to 1 KiB of any text.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Why(Arc<str>);
@@ -205,8 +205,7 @@ impl Why {
         Ok(Self(text.into()))
     }
 
-    /// The text, cut at the last whole character that fits: for messages of others, whose length
-    /// nobody controls.
+    /// The text, cut at the last whole character that fits: for messages of others, whose length has no limit.
     #[must_use]
     pub fn shortened(text: &str) -> Self {
         let mut end = text.len().min(Self::MAX_BYTES);

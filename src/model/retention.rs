@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The time that unused records are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Locks that nobody holds; and for how long a lock of the dead is kept for whoever takes it over.
+    /// Locks that have no holder; and for how long a lock of the dead is kept for the session that takes it over.
     /// Default 7 days.
     pub locks: Duration,
     /// Sessions that are dead. Default 24 hours.

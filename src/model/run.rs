@@ -177,7 +177,7 @@ pub struct Finish {
     pub outcome: Outcome,
     /// Error that the job reported.
     pub error: Option<Why>,
-    /// By the policies of that time no attempt follows. Those of later change nothing of that. Records of earlier
+    /// By the policies of that time no attempt follows. Later policies change nothing of that. Records of earlier
     /// versions do not say it, which is read as no.
     pub last: bool,
 }
@@ -207,7 +207,7 @@ pub enum Outcome {
     Displaced,
     /// The runner died, or was asked to stop too often, and the run is not repeated.
     Abandoned,
-    /// Was claimed, and returned before its job started: whoever has the schedule next may claim the
+    /// Was claimed, and returned before its job started: the instance that has the schedule next may claim the
     /// same attempt.
     NotBegun,
     /// Not run.

@@ -84,7 +84,7 @@ impl Driver {
 
     pub(super) async fn drive(mut self) {
         self.drive_on().await;
-        // Whoever closes waits for the callbacks, for as long as the grace lasts.
+        // Closing the instance waits for the callbacks, for as long as the grace lasts.
         std::mem::take(&mut self.callbacks).finish().await;
     }
 

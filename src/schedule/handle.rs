@@ -144,8 +144,8 @@ impl Schedules {
         Ok(ScheduleId { namespace, name: ScheduleName::new(name)? })
     }
 
-    /// Allows to pause, resume and order schedules that nobody has run yet, such as one that is to be held back from its
-    /// first run on. Otherwise such a name is taken for a typing error.
+    /// Allows to pause, resume and order schedules that no instance has run yet, such as one that is to be held back
+    /// from its first run on. Otherwise such a name is taken for a typing error.
     #[must_use]
     pub fn even_if_unknown(self) -> Self {
         Self { even_if_unknown: true, ..self }
@@ -214,7 +214,7 @@ impl Schedules {
     /// Its owner learns of the pause by a hint at once, without hints within `poll_interval`.
     ///
     /// # Errors
-    /// The name or the reason breaks a limit, nobody has run a schedule of that name yet (see
+    /// The name or the reason breaks a limit, no instance has run a schedule of that name yet (see
     /// [`even_if_unknown`](Self::even_if_unknown)), the store did not answer, or the record cannot be used.
     pub async fn pause(&self, name: impl AsRef<str>, why: impl AsRef<str>) -> Result<(), Error> {
         let (by, why) = (self.elect.config().holder().clone(), Why::new(why)?);
@@ -244,7 +244,7 @@ impl Schedules {
             let order = RunNow { at: engine.schedule_inbox.order_at(now), by: by.clone(), why: why.clone() };
             let record = self.instruct(&name, Instruction::Run(order.clone())).await?;
             let stored = record.orders.iter().find(|known| known.at == order.at);
-            // Else somebody else had that millisecond.
+            // Else another order had that millisecond.
             if stored.is_none_or(|known| *known == order) {
                 return Ok(order.at);
             }
@@ -281,8 +281,8 @@ impl Schedules {
     }
 
     /// Lists the schedules of the namespace that were ever run, paused or ordered, page by page in the order of their
-    /// names: give the `next` of a page as `after`. Those that no program has any more are among them, until they are
-    /// [deleted](Self::delete).
+    /// names: give the `next` of a page as `after`. Schedules that no program has any more are among them, until they
+    /// are [deleted](Self::delete).
     ///
     /// # Errors
     /// The store did not answer.
@@ -338,7 +338,7 @@ impl Schedules {
         Ok(was_there || has_runs)
     }
 
-    // ----- who has which
+    // ----- owners of schedules
 
     fn spread(&self) -> Option<Arc<Spread>> {
         ScheduleRunner::known(self.elect.engine())?.spread()

@@ -45,7 +45,7 @@ pub(super) fn skipped(engine: &Engine, id: &ScheduleId, ticks: u64, why: NotRun)
     count("tenure_schedule_skipped_total", [namespace, schedule, ("why", why.as_str())], ticks);
 }
 
-/// Sets the time for which a tick of a schedule that nobody runs is due.
+/// Sets the time for which a tick of a schedule that no instance runs is due.
 pub(super) fn overdue(engine: &Engine, name: &ScheduleName, by: Duration) {
     set("tenure_schedule_overdue_seconds", [namespace(engine), schedule(name)], by.as_secs_f64());
 }

@@ -165,7 +165,7 @@ impl ScheduleBuilder {
     /// The failure is on record in the ledger before this is called. Calls come one after the other, beside
     /// the schedule's runs: they hold up none. A hundred wait while one is slow; further ones are left out, and
     /// the log says so. [`Elect::close`] waits for them within `stop_grace`. If the process ends before that,
-    /// nobody is called: what must not be missed is read from the [history](Schedules::history).
+    /// the callback is not called: what must not be missed is read from the [history](Schedules::history).
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! Schedules that nobody runs: one instance of the namespace looks for them, page by page, and reports them. It also
-//! removes those that had one tick, and are through for longer than a history is kept.
+//! Schedules that no instance runs: one instance of the namespace looks for them, page by page, and reports them. It
+//! also removes schedules that had one tick, and are through for longer than a history is kept.
 //!
 //! ```text
-//!  a page of records ─▶ their locks ─▶ sessions of those who hold them ─▶ ledgers of those that nobody has
-//!  100 each poll        one read       one read                           one read, and one of their records
+//!  a page of records ─▶ their locks ─▶ sessions of their holders ─▶ ledgers of those without a live holder
+//!  100 each poll        one read       one read                     one read, and one of their records
 //! ```
 
 use std::{
@@ -40,7 +40,7 @@ const PAGES: usize = 10;
 /// Time, besides two ttls, for which an overdue schedule may be on its way to its next owner.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Schedule with a tick that is due, and that nobody runs.
+/// Schedule with a tick that is due, and that no instance runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Overdue {
@@ -141,8 +141,8 @@ impl Look {
         }
     }
 
-    /// Checks whether this instance is the one that looks: of those with schedules that beat it has the smallest session
-    /// id. An instance that is wrong about that costs or saves a look.
+    /// Checks whether this instance is the one that looks: of the instances with schedules that beat it has the
+    /// smallest session id. An instance that is wrong about that costs or saves a look.
     async fn check_turn(&mut self, engine: &Engine) -> Result<bool, StoreError> {
         let moment = engine.clock.now();
         if let Some((is_ours, until)) = self.turn
@@ -194,7 +194,7 @@ fn beats(engine: &Engine, session: &SessionRecord) -> bool {
 /// Time at which a schedule's lock was given back last; `None` if there is no record of that any more.
 type Freed = Option<StoreTime>;
 
-/// Finds those of the schedules that no instance has which is alive, and their state.
+/// Finds the schedules that no live instance has, and their state.
 async fn unowned_of(
     engine: &Engine,
     records: Vec<ScheduleRecord>,
@@ -263,7 +263,7 @@ pub(super) async fn holder_of(engine: &Engine, lock: LockId) -> Result<Option<Ho
     Ok(alive.contains(&held.by.session).then_some(held.by.holder))
 }
 
-/// Removes a schedule that had one tick, has dealt with it, and was nobody's for longer than a history is kept.
+/// Removes a schedule that had one tick, has dealt with it, and had no owner for longer than a history is kept.
 async fn remove_if_old(
     engine: &Arc<Engine>,
     record: &ScheduleRecord,

@@ -64,7 +64,7 @@ pub(super) async fn run(
                 cancelled = Some(outcome);
                 own.stop();
             }
-            // The lease has a grace of its own: whoever polls this drops it then.
+            // The lease has a grace of its own: the caller that polls this drops it then.
             () = tokio::time::sleep(engine.times.stop_grace), if has_own_grace(cancelled) && !goes_on => {
                 if !blocks {
                     break None;

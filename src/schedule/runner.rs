@@ -176,7 +176,7 @@ impl ScheduleRunner {
         lease: &Lease,
     ) -> Option<watch::Receiver<Arc<ScheduleSpec>>> {
         loop {
-            // Whoever waits does not keep the runner alive: it ends with its last schedule.
+            // A caller that waits does not keep the runner alive: it ends with its last schedule.
             let (added, stop) = runner.upgrade().map(|runner| (runner.added.clone(), runner.stop.clone()))?;
             let mut added = pin!(added.notified());
             added.as_mut().enable();
@@ -220,7 +220,7 @@ async fn join(runner: Weak<ScheduleRunner>, elect: Elect, stop: CancellationToke
             let Some(runner) = runner.upgrade() else { return };
             let mut registry = runner.registry();
             let tasks = registry.specs.keys().cloned();
-            // What fails is the job's business, and its schedule's: no driver rests.
+            // Failures are the business of the job and its schedule: no driver rests.
             let mut builder = elect.spread(schedules()).tasks(tasks).tries(u32::MAX);
             let share = elect.engine().schedule_inbox.share();
             if let Some(cap) = share.cap {

@@ -1,4 +1,4 @@
-//! Status of a schedule, from its record and its ledger: for instances that have it, and for those who only look.
+//! Status of a schedule, from its record and its ledger: for instances that have it, and for callers that only look.
 
 use std::{fmt, time::Duration};
 
@@ -51,7 +51,7 @@ impl ScheduleStatus {
         Self { record, last, failures }
     }
 
-    /// Returns the rules by which its owner stored it; nothing if nobody did, or a later version.
+    /// Returns the rules by which its owner stored it; nothing if no instance did, or a later version.
     fn calendar(&self) -> Option<(Calendar, StoreTime)> {
         let definition = self.record.definition.as_ref()?;
         let calendar = Calendar::read(definition.timing.as_str(), &self.record.id.name).ok()?;
@@ -82,7 +82,7 @@ impl ScheduleStatus {
 impl Overdue {
     /// Returns the first tick that is due for longer than `patience` and not in the ledger. `runs` are its last entries,
     /// the last one first, at least [`LOOKED_AT`](ScheduleStatus::LOOKED_AT) of them, and `is_all` says that there are no others. Whether
-    /// somebody is about to run the tick, the records do not tell.
+    /// an instance is about to run the tick, the records do not tell.
     #[must_use]
     pub fn of(
         record: &ScheduleRecord,

@@ -49,7 +49,7 @@ impl Tick {
         self.attempt
     }
 
-    /// Returns whether somebody wanted it [run now](super::Schedule::run_now), besides the schedule's own ticks.
+    /// Returns whether it was ordered to be [run now](super::Schedule::run_now), besides the schedule's own ticks.
     #[must_use]
     pub fn is_ordered(&self) -> bool {
         self.entry == Entry::Order

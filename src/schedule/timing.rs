@@ -93,7 +93,7 @@ impl Timing {
     }
 
     /// Sets the schedule's name, by which `H`, `@every` and [`spread_over`](Self::spread_over) take their numbers.
-    /// Default: that of nobody, so that they are not those of any schedule.
+    /// Default: `nobody`, so that they are not those of any other schedule.
     pub fn named(self, name: impl AsRef<str>) -> Self {
         Self { name: Some(ScheduleName::new(name)), ..self }
     }

@@ -22,7 +22,7 @@ use crate::{
 
 /// As the engine bounds them.
 const BOUNDS: Bounds = Bounds { gives: 64, waits: 1000 };
-/// So long nothing happens between two events: what came is settled, and what is dead known.
+/// Time between two events: all that came has settled by then, and all deaths are known.
 const CALM: Duration = Duration::from_secs(10);
 
 /// Effects of an event.
@@ -30,7 +30,7 @@ const CALM: Duration = Duration::from_secs(10);
 pub struct Settled {
     /// Number of tasks that changed hands, each time counted.
     pub moves: usize,
-    /// Number of them that were taken, from nobody or from the dead.
+    /// Number of them that were taken: they were free, or held by the dead.
     pub taken: usize,
     /// Number of them that were handed over.
     pub handed: usize,
@@ -55,7 +55,7 @@ impl Input<'_> {
     }
 }
 
-/// Instances, and who has which task.
+/// Instances, and the tasks that each has.
 #[derive(Debug)]
 pub struct LargeFleet {
     view: SpreadView,
@@ -63,7 +63,7 @@ pub struct LargeFleet {
     keys: usize,
     /// Tasks of each of the living, and their state.
     members: BTreeMap<SessionId, BTreeMap<Key, OwnTask>>,
-    /// The names of those that were closed for a restart.
+    /// The names of the instances that were restarted.
     names: BTreeMap<SessionId, Holder>,
     dice: Dice,
     term: u64,
@@ -71,7 +71,7 @@ pub struct LargeFleet {
 }
 
 impl LargeFleet {
-    /// So many tasks, shared out evenly.
+    /// Makes a fleet with this many tasks, shared out evenly.
     ///
     /// # Panics
     /// There are no members.
@@ -112,7 +112,7 @@ impl LargeFleet {
 
     // ----- what happens
 
-    /// So many come.
+    /// Adds this many members.
     pub fn join(&mut self, how_many: usize) {
         for _ in 0..how_many {
             // Anywhere among the others.
@@ -122,12 +122,12 @@ impl LargeFleet {
         }
     }
 
-    /// So many close: they let go of their tasks, and end.
+    /// Closes this many members: they let go of their tasks, and end.
     pub fn leave(&mut self, how_many: usize) {
         self.end(how_many, true);
     }
 
-    /// So many die: their tasks still name them.
+    /// Kills this many members: their tasks still name them.
     pub fn crash(&mut self, how_many: usize) {
         self.end(how_many, false);
     }
@@ -185,8 +185,8 @@ impl LargeFleet {
 
     // ----- what comes of it
 
-    /// Smallest number of tasks that must move: those that nobody living has, and what any has beyond its part,
-    /// if the larger parts are for those who have most.
+    /// Smallest number of tasks that must move: those that no live member has, and what any has beyond its part,
+    /// if the larger parts are for the members that have most.
     #[must_use]
     pub fn least(&self) -> usize {
         let mut counts: Vec<_> = self.members.values().map(BTreeMap::len).collect();
@@ -244,11 +244,11 @@ impl LargeFleet {
         self.view.resolve(&me, &self.members[&session], BOUNDS, self.now)
     }
 
-    /// Lets all of them act until nothing is left to do. Those whom the plan does not name are asked by
-    /// sample: `sample` of them in each round, who must have nothing to do.
+    /// Lets all members act until nothing is left to do. Members that the plan does not name are asked by
+    /// sample: `sample` of them in each round, which must have nothing to do.
     ///
     /// # Panics
-    /// Somebody acts whom the plan does not name, or it comes to no end.
+    /// A member acts that the plan does not name, or it comes to no end.
     pub fn settle(&mut self, sample: usize) -> Settled {
         let mut settled = Settled::default();
         let mut acted = BTreeSet::new();
@@ -288,7 +288,7 @@ impl LargeFleet {
 
     fn perform(&mut self, orders: &[(SessionId, Vec<SpreadAction>)], settled: &mut Settled) {
         let all = || orders.iter().flat_map(|(id, orders)| orders.iter().map(|order| (*id, order)));
-        // Those who wait are in the queue before anything is given.
+        // Waiters are in the queue before anything is given.
         for (id, order) in all() {
             let mine = self.members.entry(id).or_default();
             match order {

@@ -1,4 +1,4 @@
-//! Steps of a session's machine by themselves, for whoever counts what they cost.
+//! Steps of a session's machine by themselves, for tests that count what they cost.
 
 use std::time::Duration;
 

@@ -38,7 +38,7 @@ impl<'a> Absorption<'a> {
         Self { engine, state, own, now, store_now, changed: false, strays: Vec::new() }
     }
 
-    /// Absorbs records of a listing. Returns whose they are.
+    /// Absorbs records of a listing. Returns their session ids.
     fn absorb_sessions(&mut self, records: Vec<SessionRecord>) -> BTreeSet<SessionId> {
         let mut listed = BTreeSet::new();
         for record in records {
@@ -123,7 +123,7 @@ impl SpreadActor {
         if let Some(error) = &reading.error {
             words::debug!(spread = %self.shared.spread, error = chain(error), "could not read the spread");
             self.pause = engine.clock.now() + self.failures.next(engine.entropy.roll());
-            // What was read counts all the same; all of it is asked for again.
+            // Records that were read count all the same; all that was asked for is asked for again.
             self.ask.and(std::mem::take(&mut self.asked));
         } else {
             self.failures.reset();

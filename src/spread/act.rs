@@ -77,7 +77,7 @@ impl SpreadActor {
         state.waiting = self.note_waiting(&state, &resolved, now);
         self.log_failing(&state, &resolved, session.id);
         state.resolved = resolved;
-        // Of the instances that know the same tasks one reports those without room.
+        // Of the instances that know the same tasks one reports the tasks without room.
         let reports = state
             .view
             .members()
@@ -187,7 +187,7 @@ impl SpreadActor {
                 let room = state.has().count() < state.share.cap as usize;
                 if state.view.knows(&key) && room {
                     let left_behind = state.left_behind.remove(&key).map(|(_, longest)| longest);
-                    // What a failing member gets is a probe: it has one try.
+                    // A task that a failing member gets is a probe: it has one try.
                     let is_probe = state.resolved.failing.contains(&hold.cell().session.id);
                     let rules = if is_probe { JobRules { tries: 1, ..self.rules } } else { self.rules };
                     let worker = self.start_worker(hold, rules, left_behind);

@@ -128,7 +128,7 @@ impl SpreadActor {
 
     pub(super) async fn run(mut self) {
         let engine = self.engine().clone();
-        // Whatever ends this task: nobody may plan with an instance that does nothing.
+        // Whatever ends this task: no instance may plan with one that does nothing.
         let _joined = Joined { engine: engine.clone(), shared: self.shared.clone() };
         let session = || engine.session.borrow().as_ref().map(|session| session.id);
         let mut known = session();
@@ -254,7 +254,7 @@ impl SpreadActor {
         state.view.set(&keys);
         state.waiting.retain(|key, _| keys.contains(key));
         digest::publish(&mut state.share, keys.iter());
-        // Nobody may plan with an instance that does not know yet what it would do.
+        // No instance may plan with one that does not know yet what it would do.
         if !state.complete || !state.startup_hold.is_over() {
             return;
         }

@@ -281,7 +281,7 @@ fn kept_by(name: &str, status: &SpreadStatus, id: SessionId) -> String {
     }
 }
 
-/// Says of each member whether it can take a task that nobody has.
+/// Says of each member whether it can take a task that no instance has.
 fn takers(status: &SpreadStatus, sessions: &[SessionRecord], now: StoreTime) -> Vec<String> {
     let silent = |id: SessionId| {
         sessions.iter().find(|session| session.id == id).is_some_and(|session| session.looks_dead(now))

@@ -1,4 +1,4 @@
-//! Opening of tasks that rest after failures, when somebody has mended the cause.
+//! Opening of tasks that rest after failures, when an operator has mended the cause.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(super) async fn one(engine: &Arc<Engine>, record: LockRecord) -> Result<bool
     let open = engine.given.revoke(Revocation::Reopen(request), limit);
     match engine.call(Work::Requested, limit, open).await.map_err(Error::store)? {
         RevokeAnswer::Freed(_) => Ok(true),
-        // Taken or gone: somebody else has opened it, or its rest was over.
+        // Taken or gone: another caller has opened it, or its rest was over.
         RevokeAnswer::Asked | RevokeAnswer::NotHeld => Ok(false),
         RevokeAnswer::Refused(refusal) => Err(Error::Refused { lock: record.id, refusal }),
     }

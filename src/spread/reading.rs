@@ -15,7 +15,7 @@ use crate::{
 const PAGE: usize = 1000;
 /// Records of each sort read by an occasional look, where hints report what changes.
 const ROLLING: usize = 100;
-/// Members after it on the ring that each member watches, of those that beat.
+/// Number of beating members after it on the ring that each member watches.
 const WATCHED: usize = 3;
 
 /// Read to be made.
@@ -192,7 +192,7 @@ pub(super) fn lock(engine: &Engine, spread: &SpreadName, key: &Key) -> LockId {
 }
 
 /// Watches the members that come next on the ring, until some of them were seen to beat (R3): so each member is
-/// watched, also if those that watched it have died with it.
+/// watched, also if its watchers have died with it.
 async fn attend(engine: &Arc<Engine>, ring: &[SessionId]) {
     let within = engine.times.interval * 2 + Duration::from_millis(500);
     let (mut beating, mut at) = (0, 0);

@@ -1,4 +1,4 @@
-//! A spread as its records tell, for those who take no part in it: no plan, and of tasks only those that were ever
+//! A spread as its records tell, for readers that take no part in it: no plan, and of tasks only those that were ever
 //! taken.
 
 use std::{
@@ -18,7 +18,7 @@ pub(super) fn share_of<'a>(session: &'a SessionRecord, spread: &SpreadName) -> O
     session.shares.iter().find(|share| share.spread == *spread)
 }
 
-/// Returns the members that fail, and those that gave a task up.
+/// Returns the members that fail, and the members that gave each task up.
 fn failing_members<'a>(
     spread: &SpreadName,
     sessions: impl IntoIterator<Item = &'a SessionRecord>,
@@ -57,7 +57,7 @@ impl SpreadStatus {
     }
 
     /// Returns the status that these records tell: `sessions` of the namespace, `locks` of the spread's tasks. There is
-    /// no plan in it, so members have no targets and tasks no next holder, and no task that nobody has ever taken.
+    /// no plan in it, so members have no targets and tasks no next holder, and no task that was never taken.
     #[must_use]
     pub fn of_records(
         spread: SpreadName,

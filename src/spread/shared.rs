@@ -83,7 +83,7 @@ impl Shared {
         self.wake.notified().await;
     }
 
-    /// Notifies those who watch the spread.
+    /// Notifies the watchers of the spread.
     pub(super) fn notify(&self) {
         self.changed.send_modify(|changes| *changes += 1);
     }
@@ -149,7 +149,7 @@ impl ActorState {
         }
     }
 
-    /// Learns from a session. Those tasks that a dead one had may be granted to a ticket that is in the queue already.
+    /// Learns from a session. Tasks that a dead one had may be granted to a ticket that is in the queue already.
     pub(super) fn learn_of(&mut self, session: SessionId, sighting: &SessionSeen) {
         if let SessionSeen::Alive(record) | SessionSeen::Dead(record) = sighting {
             self.view.deaths.learn(record);

@@ -90,7 +90,7 @@ pub(super) fn admit(engine: &Engine, state: &mut ActorState, now: Moment) -> boo
     let others = state.view.members().filter(|(_, peer)| peer.holder != *own && takes(&peer.share));
     let room = others.map(|(_, peer)| peer.share.cap as usize).fold(0, usize::saturating_add);
     let until = state.startup_hold.until;
-    // Nothing waits for it.
+    // No task waits for the end of the pause.
     state.startup_hold.is_over = now >= until || room < state.view.tasks().count().max(1);
     if !state.startup_hold.is_over && !state.startup_hold.is_logged {
         state.startup_hold.is_logged = true;

@@ -136,7 +136,7 @@ impl TaskState {
         }
     }
 
-    /// Held, while the failures of those before it may last.
+    /// Held, while the failures of earlier holders may last.
     pub(super) fn held(
         holder: Option<Holder>,
         session: SessionId,

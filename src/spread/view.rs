@@ -59,7 +59,7 @@ pub struct SpreadStatus {
     pub here: BTreeMap<Key, Phase>,
     /// True if the plan covers all that is known: nothing has changed since, and everything was read.
     pub planned: bool,
-    /// Set while this instance takes no part, as those before it that had its name died young.
+    /// Set while this instance takes no part, as earlier processes of its name died young.
     pub held_back: Option<HeldBack>,
     /// Members that gave a task up.
     #[serde(skip)]
@@ -220,7 +220,7 @@ fn task(
 }
 
 impl fmt::Display for SpreadStatus {
-    /// A line a member, and one for what nobody has.
+    /// A line a member, and one that counts the tasks.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for member in &self.members {
             let share = &member.share;

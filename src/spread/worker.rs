@@ -42,7 +42,7 @@ use crate::{
 const SUCCESSOR_PATIENCE: Duration = Duration::from_secs(1);
 /// Note in the record of a task that is done.
 const DONE: &str = "done";
-/// Time for which a revoked task stays closed: all members read meanwhile whom it was taken from.
+/// Time for which a revoked task stays closed: all members read meanwhile which one it was taken from.
 const REVOKED_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) type Start =
@@ -53,7 +53,7 @@ pub(crate) type Start =
 pub(super) enum Done {
     /// Run again here after a rest.
     Again(Option<Duration>),
-    /// Never run again, by anybody.
+    /// Never run again, by any instance.
     ForGood,
 }
 
@@ -149,7 +149,7 @@ pub(super) struct WorkerHandle {
     pub(super) lease: Lease,
     commands: mpsc::UnboundedSender<WorkerCommand>,
     leaving: Arc<AtomicBool>,
-    /// Notifies when somebody begins to wait for the task.
+    /// Notifies when an instance begins to wait for the task.
     pub(super) queue: Arc<Notify>,
     pub(super) phase: Arc<Mutex<Phase>>,
 }
@@ -302,7 +302,7 @@ impl Worker {
 
     async fn run(&mut self, hold: &Hold) -> Exit {
         let well = self.engine.config.refresh_duration();
-        // When a dependency is back, its tasks are tried again within this time.
+        // Tasks are tried again within this time after their dependency is back.
         let rests = Backoff::of_a_job(well / 3);
         let mut history = RunHistory { rests, failures: 0, first: None, worked: false };
         if let Some(exit) = self.pause_after_deaths().await {
@@ -542,11 +542,11 @@ impl Worker {
         let _ = self.report.send(Report::Stays(self.key.clone()));
     }
 
-    /// Gives the task away: the successor waits, or nobody does. A job that is busy goes on, unless the task must go.
+    /// Gives the task away: the successor waits, or there is none. A job that is busy goes on, unless the task must go.
     fn go(&mut self, successor: Option<Box<Candidate>>) {
         if !self.must && !self.move_permit.let_go() {
             return match successor {
-                // When the run has ended.
+                // Gives it away when the run has ended.
                 Some(successor) => self.postponed.wait(successor.session, self.engine.clock.now()),
                 None => self.stay(),
             };

@@ -30,7 +30,7 @@ impl Capabilities {
     }
 }
 
-/// The reach of a store: it excludes nobody beyond it.
+/// The reach of a store: it excludes no process beyond it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reach {
@@ -42,7 +42,7 @@ pub enum Reach {
     Fleet,
 }
 
-/// Why a record is not used. It is left as it is; somebody has to look at it.
+/// Why a record is not used. It is left as it is; an operator has to look at it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -55,7 +55,7 @@ pub enum Refusal {
         /// The version it has.
         found: String,
     },
-    /// A field is missing, of the wrong type, or absurd: somebody wrote it by hand.
+    /// A field is missing, of the wrong type, or absurd: it was written by hand.
     Damaged {
         /// The field.
         field: String,
@@ -171,7 +171,7 @@ impl TakeAnswer {
 pub enum ReleaseAnswer {
     /// The session does not hold the lock under that term any more: since this call, or before it.
     Released,
-    /// The session holds it still, for somebody waits:
+    /// The session holds it still, for a waiter wants it:
     /// [`FreeUnlessWanted`](super::ReleaseTo::FreeUnlessWanted).
     Wanted,
     /// The record cannot be written. It stays as it is.
@@ -183,7 +183,7 @@ pub enum ReleaseAnswer {
 pub enum LockSeen {
     /// The lock's record.
     Found(LockRecord),
-    /// There is no record: nobody ever took the lock, or it was purged.
+    /// There is no record: the lock was never taken, or its record was purged.
     Absent,
     /// The record cannot be read. The lock counts as held.
     Refused(Refusal),
@@ -215,8 +215,8 @@ pub enum RevokeAnswer {
     Asked,
     /// The lock is taken away, or open, now or since before.
     Freed(LockRecord),
-    /// There is nobody to ask, the session being dead or missing; or nothing to take away, for the lock
-    /// is not held under that term; or nothing to open, for it was granted to somebody else since.
+    /// There is no session to ask, for it is dead or missing; or nothing to take away, for the lock
+    /// is not held under that term; or nothing to open, for it was granted again since.
     NotHeld,
     /// The record cannot be written.
     Refused(Refusal),
@@ -358,7 +358,7 @@ impl<T> Page<T> {
 pub struct Queue {
     /// The waiters that can be read, longest wait first.
     pub waiters: Vec<Waiter>,
-    /// Fewer are there than were asked for, readable or not: nobody is behind these.
+    /// Fewer are there than were asked for, readable or not: no waiter is behind these.
     pub whole: bool,
 }
 
@@ -430,14 +430,14 @@ pub struct Purged {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hint {
-    /// Hints may have been lost before this one: whoever waits looks for itself.
+    /// Hints may have been lost before this one: a waiter looks for itself.
     Resync,
     /// None come at present: the stream ended, or cannot be opened. [`Resync`](Self::Resync) says that it is
     /// open again.
     Failing {
         /// The reason.
         error: String,
-        /// True if somebody has to change something first: a right, a password.
+        /// True if an operator has to change something first: a right, a password.
         lasting: bool,
     },
     /// Something changed that concerns this listener.
@@ -446,7 +446,7 @@ pub enum Hint {
     Unsent {
         /// The reason.
         error: String,
-        /// True if somebody has to change something first: a right, a password.
+        /// True if an operator has to change something first: a right, a password.
         lasting: bool,
     },
     /// Hints of this store's own changes can be sent again.

@@ -1,4 +1,5 @@
-//! Bells: who is told of a change, and of what. They decide nothing (R12): whoever hears one looks.
+//! Bells: the listeners that are told of a change, and the news. They decide nothing (R12): a listener that hears one
+//! looks.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -20,7 +21,7 @@ pub enum Topic {
     Spread(Namespace, SpreadName),
 }
 
-/// The topics somebody listens to; they may change at any time.
+/// The topics of a listener; they may change at any time.
 pub type Topics = watch::Receiver<BTreeSet<Topic>>;
 
 /// A change, as far as it is told: where to look.
@@ -43,7 +44,7 @@ pub enum News {
     Schedule(ScheduleId),
 }
 
-/// News for those whom it concerns.
+/// News for the listeners it concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bell {
     /// The listeners that are notified; all of them if it is `None`.
@@ -61,7 +62,7 @@ impl fmt::Display for Topic {
 }
 
 impl Bell {
-    /// Returns whether somebody who listens to these topics is told.
+    /// Returns whether a listener to these topics is told.
     pub(crate) fn concerns(&self, topics: &BTreeSet<Topic>) -> bool {
         self.to.as_ref().is_none_or(|to| topics.contains(to))
     }
@@ -74,7 +75,7 @@ impl Bell {
         Some(Self { to: Some(Topic::Spread(lock.namespace.clone(), spread)), news: news(lock.clone()) })
     }
 
-    /// A lock was granted to whoever took it, closed, or opened, or its value changed.
+    /// A lock was granted to the session that took it, closed, or opened, or its value changed.
     pub(crate) fn changed(lock: &LockId) -> Option<Self> {
         Self::of_lock(lock, News::Lock)
     }
@@ -102,7 +103,7 @@ impl Bell {
         match &release.then {
             ReleaseTo::HandTo(next) => vec![bell(next.session, News::Handed)],
             ReleaseTo::FreeFor(waiting) => waiting.iter().map(|session| bell(*session, News::Lock)).collect(),
-            // Whoever waits knows how long it is closed.
+            // A waiter knows how long it is closed.
             ReleaseTo::Free | ReleaseTo::FreeUnlessWanted | ReleaseTo::ClosedFor(_) => Vec::new(),
         }
     }
@@ -133,8 +134,8 @@ impl Bell {
         bells
     }
 
-    /// The holder of a lock was proven dead: the members of its spread are told, or the first in its queue, who look at
-    /// that session.
+    /// The holder of a lock was proven dead: the members of its spread are told, or the first in its queue, which
+    /// look at that session.
     pub(crate) fn bereft(lock: &LockId, dead: SessionId, queue: &[SessionId]) -> Vec<Self> {
         let news = News::Member(dead);
         match Self::changed(lock) {

@@ -24,7 +24,7 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// Calling it through [`Elect`](crate::Elect) is as stable as the rest. Pin the minor version, and run the conformance
 /// suite with each.
 ///
-/// # What every method keeps to
+/// # Rules of every method
 ///
 /// **One step.** Each method is one atomic step for each record it touches; a batch is one such
 /// step a key, in any order. Nothing is held between calls. ([`purge`](Self::purge) and
@@ -59,7 +59,7 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// [`revoke`](Self::revoke) answer only when no failure of the store can undo what they say ([R11]); so do the
 /// reads, except [`waiters`](Self::waiters) and [`places`](Self::places). [`release`](Self::release),
 /// [`wait`](Self::wait) and [`stop_waiting`](Self::stop_waiting) decide nothing and may be undone by a
-/// failure: nobody may conclude from their answer that somebody holds a lock. A write that decides something
+/// failure: no caller may conclude from their answer that a session holds a lock. A write that decides something
 /// keeps everything that was answered before it, also if it changes nothing itself; until there is one, reads
 /// may not yet see a release.
 ///
@@ -78,8 +78,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     // ----- sessions
 
     /// Asks for something to keep as long as this session, which is about to be opened, or any job under it lives:
-    /// its end is then proof of the session's death ([`Evidence::Gone`](super::Evidence::Gone)), and nobody has to
-    /// watch for a whole ttl. `None` from a store that can prove nothing; a wrapper passes the question on.
+    /// its end is then proof of the session's death ([`Evidence::Gone`](super::Evidence::Gone)), and no instance has
+    /// to watch for a whole ttl. `None` from a store that can prove nothing; a wrapper passes the question on.
     ///
     /// A session that is opened without it is opened all the same. What is made after the future was dropped is let
     /// go at once, and the session that is opened then has none. How long it may take is the store's to limit.
@@ -126,9 +126,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     // ----- locks
 
-    /// Takes locks. A lock is granted if nobody holds it, or a session the caller knows to be dead
-    /// (`dead`, from a declaration's answer or an observation), unless it is closed. Answers for
-    /// each take, in order, with the lock as it is afterwards.
+    /// Takes locks. A lock is granted if no session holds it, or one the caller knows to be dead (`dead`, from a
+    /// declaration's answer or an observation), unless it is closed. Answers for each take, in order, with the lock
+    /// as it is afterwards.
     ///
     /// - Granted, it gets the term that comes [next](crate::model::Term::next) after the old one. One whose
     ///   term is the largest there is was written by hand, and is refused.
@@ -138,30 +138,30 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// - Held by a dead session that asked for a [`lock_delay`](crate::store::Candidate::lock_delay): it becomes
     ///   free and closed for that long, and the answer is [`TakeAnswer::Closed`].
     ///
-    /// A take that loses changes nothing at all. Its answer decides nothing either: the one who won may
-    /// lose the lock again by a failure of the store.
+    /// A take that loses changes nothing at all. Its answer decides nothing either: the winner may lose the lock
+    /// again by a failure of the store.
     fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>>;
 
     /// Releases locks, each to [nobody, to nobody for a while, or to a waiter](super::ReleaseTo). Does nothing
-    /// to a lock that is not held by that session under that term, nor to one that somebody waits for if it is to be
+    /// to a lock that is not held by that session under that term, nor to one that a session waits for if it is to be
     /// released [only if nobody does](super::ReleaseTo::FreeUnlessWanted).
     ///
     /// A hand-over is a grant like any other: new term, the waiter's ticket. The waiter learns of it
-    /// by a hint or a read; this answer makes nobody a holder. Where there is no larger term to grant, it is
-    /// a release to nobody.
+    /// by a hint or a read; this answer makes no session a holder. Where there is no larger term to grant, it is a
+    /// release to no waiter.
     fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>>;
 
-    /// Joins the queue, and marks the lock as [wanted](crate::store::LockRecord::wanted) if somebody holds it and it
-    /// is no task of a spread. An entry that is there already keeps its place. The queue decides nothing:
-    /// whoever waits tries once more after this, and looks again from time to time.
+    /// Joins the queue, and marks the lock as [wanted](crate::store::LockRecord::wanted) if a session holds it and it
+    /// is no task of a spread. An entry that is there already keeps its place. The queue decides nothing: a waiter
+    /// tries once more after this, and looks again from time to time.
     fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()>;
 
-    /// Leaves the queue. Skips those who are not there.
+    /// Leaves the queue. Skips waiters that are not there.
     fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, ()>;
 
-    /// Returns the first in the queue for a lock, longest wait first; those who came at the same instant by session
-    /// and ticket. Looks at so many places at most, and leaves out those that cannot be read. A grant leaves
-    /// the waiter's place in the queue: whoever got what it waited for leaves it.
+    /// Returns the first in the queue for a lock, longest wait first; waiters that came at the same instant by
+    /// session and ticket. Looks at so many places at most, and leaves out places that cannot be read. A grant leaves
+    /// the waiter's place in the queue: a waiter that got what it waited for leaves it.
     fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Queue>;
 
     /// Returns which of these places in the queue exist, in the order they were asked for: a failure of the store
@@ -217,8 +217,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// the schedule as it is afterwards.
     fn define(&self, define: Define, limit: Duration) -> Answer<'_, ScheduleSeen>;
 
-    /// Pauses a schedule, resumes it, or orders a run: anybody may. Answers with the schedule as it stands
-    /// afterwards; one that nobody has defined has a record from then on.
+    /// Pauses a schedule, resumes it, or orders a run: any caller may. Answers with the schedule as it stands
+    /// afterwards; one that was never defined has a record from then on.
     fn instruct(
         &self,
         schedule: ScheduleId,
@@ -240,11 +240,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ) -> Answer<'_, Page<ScheduleRecord>>;
 
     /// Deletes a schedule: its record first, and then a bounded part of its ledger. Says whether that was all:
-    /// otherwise it is called again. Whoever has the schedule meanwhile defines it anew, as of then; what it
+    /// otherwise it is called again. An instance that has the schedule meanwhile defines it anew, as of then; what it
     /// claims may be deleted with the rest. A record that cannot be used is deleted, too.
     fn delete_schedule(&self, schedule: ScheduleId, limit: Duration) -> Answer<'_, bool>;
 
-    /// Claims a tick for one attempt: if nobody has, or in place of the attempt it names, unless that
+    /// Claims a tick for one attempt: if it was not claimed, or in place of the attempt it names, unless that
     /// one succeeded or was the last. Answers with the run as it is afterwards.
     ///
     /// An entry of ticks that were not run is written in the same way, and finished at once.
@@ -290,7 +290,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     // ----- upkeep
 
-    /// Removes what nobody needs any more, a part at a time: begin with no place, and go on from the place
+    /// Removes records that are not needed any more, a part at a time: begin with no place, and go on from the place
     /// in the answer until there is none. One part looks at a bounded number of records, and nothing in it
     /// keeps the next ones from being looked at.
     ///
@@ -310,12 +310,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Streams the changes that concern these topics, as they happen, for as long as the stream is kept. Hints may
     /// be lost, late, or doubled, and decide nothing ([R12](crate::store#rules-of-safety)): they say where to look.
-    /// [`Hint::Resync`] says that some may have been lost; it comes first, and whenever a topic was added. Who
-    /// listens to no topic costs the store nothing.
+    /// [`Hint::Resync`] says that some may have been lost; it comes first, and whenever a topic was added. A listener
+    /// to no topic costs the store nothing.
     ///
-    /// Told are: the session that a lock is handed to, and those whom a release [names](super::ReleaseTo::FreeFor); the session
-    /// of which an operator asks something; and those who take part in a spread, of its tasks, queues and members.
-    /// Beats are told to nobody.
+    /// Told are: the session that a lock is handed to, and the sessions that a release
+    /// [names](super::ReleaseTo::FreeFor); the session of which an operator asks something; and the sessions that
+    /// take part in a spread, of its tasks, queues and members. Beats are told to no session.
     fn hints(&self, topics: Topics) -> BoxStream<'static, Hint>;
 
     /// The same records over a connection of its own, living on the runtime this is called from: for
@@ -324,6 +324,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// The future must be polled on that runtime. It answers when the connection works; how long that
     /// may take is the store's to limit. What it answers is a store like any other, with
-    /// [`hints`](Self::hints) of its own for those who ask for them.
+    /// [`hints`](Self::hints) of its own for callers that ask for them.
     fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>>;
 }

@@ -12,7 +12,7 @@ use super::{Bell, Hint, Topic, Topics};
 
 /// An item that a broadcast carries to its listeners.
 pub(crate) trait Told: Clone + Send + 'static {
-    /// The hint for those who listen to these topics, if it concerns them.
+    /// The hint for listeners to these topics, if it concerns them.
     fn hint(self, topics: &BTreeSet<Topic>) -> Option<Hint>;
 }
 

@@ -32,7 +32,7 @@ const HINTS_KEPT: usize = 4096;
 
 /// A store in the memory of one process, for tests and for engines that share a process.
 ///
-/// Its clones are the same store. **It excludes nobody outside this process.** Its time is the wall
+/// Clones are the same store. **It excludes no other process.** Its time is the wall
 /// clock of the [`Clock`] it was made with, so that tests can turn it.
 ///
 /// ```
@@ -75,7 +75,7 @@ impl MemoryStore {
         Self { state: State { clock, records: Arc::default(), bells: broadcast::Sender::new(HINTS_KEPT) } }
     }
 
-    /// Another store with the same records, on that clock. Nobody listens to its hints yet.
+    /// Another store with the same records, on that clock. Its hints have no listener yet.
     #[cfg(tenure_sim)]
     #[doc(hidden)]
     #[must_use]
@@ -133,14 +133,14 @@ impl State {
         let mut records = self.records();
         let mut steps = Step::new(&mut *records, self.clock.wall());
         let Ok(answer) = step(&mut steps);
-        // While nobody else can change anything: bells are heard in the order of the changes.
+        // While no other caller can change anything: bells are heard in the order of the changes.
         self.ring(steps.into_bells());
         answer
     }
 
     fn ring(&self, bells: impl IntoIterator<Item = Bell>) {
         for bell in bells {
-            // An error only says that nobody listens.
+            // An error only says that there is no listener.
             let _ = self.bells.send(bell);
         }
     }
@@ -179,7 +179,7 @@ impl Store for MemoryStore {
     }
 
     fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
-        // Nothing here waits, on any runtime.
+        // No operation here waits, on any runtime.
         self.step(|_| Ok(None))
     }
 

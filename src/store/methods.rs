@@ -1,4 +1,4 @@
-//! The signatures of the contract's operations, for those who write them all in the same way.
+//! The signatures of the contract's operations, for stores that write them all in the same way.
 
 /// Writes methods of a [`Store`](crate::store::Store), without repeating their signatures.
 ///

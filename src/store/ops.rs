@@ -129,11 +129,11 @@ pub struct Release {
 /// The state of a lock after its release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReleaseTo {
-    /// Anybody may take it. It is not [wanted](crate::store::LockRecord::wanted) any more.
+    /// Any session may take it. It is not [wanted](crate::store::LockRecord::wanted) any more.
     Free,
-    /// Anybody may take it, if it is not wanted. If it is, nothing is changed.
+    /// Any session may take it, if it is not wanted. If it is, nothing is changed.
     FreeUnlessWanted,
-    /// Anybody may take it; these wait for it, and are told.
+    /// Any session may take it; these wait for it, and are told.
     FreeFor(Vec<SessionId>),
     /// No session may take it for a while (lock-at-least-for).
     ClosedFor(Duration),
@@ -178,8 +178,8 @@ pub enum Revocation {
     /// Takes it away from a session that may be alive and working: the lock is free at once, and
     /// its holder may go on until it notices. Only its term protects what it writes.
     Force(Request),
-    /// Opens a lock that nobody holds and that is kept [closed](crate::store::Closed) since its holder of that
-    /// term: whoever wants it may take it at once.
+    /// Opens a lock that has no holder and that is kept [closed](crate::store::Closed) since its holder of that
+    /// term: any session may take it at once.
     Reopen(Request),
 }
 

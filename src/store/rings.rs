@@ -46,7 +46,7 @@ pub(crate) fn open(open: &Open) -> Ringing<SessionSeen> {
     })
 }
 
-/// Without an answer nobody knows the namespace. The shares are said again with the next beat.
+/// Without an answer the namespace is unknown. The shares are said again with the next beat.
 pub(crate) fn beat(beat: &BeatWrite) -> Ringing<SessionSeen> {
     let shares = beat.shares.as_ref()?;
     let mut spreads = beat.left.clone();
@@ -60,7 +60,7 @@ pub(crate) fn beat(beat: &BeatWrite) -> Ringing<SessionSeen> {
     }))
 }
 
-/// Without an answer nobody knows its spreads: whoever declared it does so again.
+/// Without an answer its spreads are unknown: the instance that declared it does so again.
 #[allow(clippy::unnecessary_wraps, reason = "all of these have one form")]
 pub(crate) fn declare(declaration: &Declaration) -> Ringing<SessionSeen> {
     let Declaration { by, why, tell, .. } = declaration.clone();
@@ -113,7 +113,7 @@ pub(crate) fn revoke(revocation: &Revocation) -> Ringing<RevokeAnswer> {
 
 pub(crate) fn define(define: &Define) -> Ringing<ScheduleSeen> {
     let (term, timing, policies) = (define.term, define.timing.clone(), define.policies.clone());
-    // What was known already stands under the term of whoever said it first.
+    // A definition that was known already stands under the term of the instance that said it first.
     of_schedule(&define.schedule, move |seen| match seen {
         ScheduleSeen::Found(record) => record
             .definition

@@ -1,4 +1,4 @@
-//! Decision about a lock that somebody wants, apart from how a store carries it out.
+//! Decision about a lock that a session wants, apart from how a store carries it out.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
 /// The decision about a take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TakeVerdict {
-    /// Nothing: somebody holds it, it is closed, it is granted to this very ticket already, or there is no
+    /// No change: a session holds it, it is closed, it is granted to this very ticket already, or there is no
     /// larger term to grant it under.
     Keep,
     /// The lock is granted.

@@ -26,7 +26,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Step<'a, R> {
     rows: &'a mut R,
-    /// The time by the store's clock, read once, when nobody else could write any more.
+    /// The time by the store's clock, read once, when no other caller could write any more.
     now: StoreTime,
     /// The bells that the changes ring.
     bells: Vec<Bell>,

@@ -31,7 +31,7 @@ use crate::{
 pub struct Call {
     /// Method called.
     pub operation: Operation,
-    /// Number of locks, sessions or runs it names; 1 for those that name none.
+    /// Number of locks, sessions or runs it names; 1 for calls that name none.
     pub keys: usize,
     /// Time its caller will wait.
     pub limit: Duration,
@@ -43,7 +43,7 @@ pub struct Call {
 pub enum Fault {
     /// Not applied, and the caller gets an error that says so ([`Applied::No`]).
     Refused,
-    /// As [`Refused`](Self::Refused), and it will be until somebody grants a right: the error is not
+    /// As [`Refused`](Self::Refused), and it will be until an operator grants a right: the error is not
     /// [retryable](StoreError::is_retryable).
     Forbidden,
     /// Not applied, and the caller cannot tell ([`Applied::Unknown`]).
@@ -56,7 +56,7 @@ pub enum Fault {
     Hang,
     /// Applied, its answer lost, then sent and applied again: the caller gets the second answer.
     Twice,
-    /// Applied and answered, and applied once more when that time has passed. Nobody gets the second answer.
+    /// Applied and answered, and applied once more when that time has passed. No caller gets the second answer.
     Echo(Duration),
 }
 
@@ -84,7 +84,7 @@ pub struct Course {
 }
 
 impl Course {
-    /// Nothing happens to the call: it goes to the store as if there were nothing between.
+    /// Course without a wait or a fault: the call goes to the store as if there were nothing between.
     pub const PLAIN: Self = Self { before: Duration::ZERO, fault: None, after: Duration::ZERO };
 
     /// The same, with so long a wait before the call is applied.
@@ -149,8 +149,8 @@ pub trait Intercept: fmt::Debug + Send + Sync + 'static {
 /// runs on a task of its own (it needs a tokio runtime), so that it is applied also when its caller
 /// has given up.
 ///
-/// What it makes of a [dedicated](Store::dedicated) store is decided by the same `I`: its calls are
-/// counted, and fail, with those of this one.
+/// Calls of the store that it makes of a [dedicated](Store::dedicated) one are decided on by the same `I`:
+/// they are counted, and fail, with those of this one.
 #[derive(Debug)]
 pub struct Intercepted<I> {
     store: Arc<dyn Store>,
@@ -256,7 +256,7 @@ async fn run<A: Clone + Send + 'static, T: Send + 'static>(
     answer
 }
 
-/// Nothing to wait for makes no trip to the timer, so that the order of calls stays as it was.
+/// A wait of zero makes no trip to the timer, so that the order of calls stays as it was.
 async fn wait(time: Duration) {
     if !time.is_zero() {
         tokio::time::sleep(time).await;

@@ -2,9 +2,9 @@
 //!
 //! | part | for |
 //! |---|---|
-//! | [`TestClock`] | whoever tests a program: time that stands still until it is told to go on |
+//! | [`TestClock`] | tests of a program: time that stands still until it is told to go on |
 //! | [`Faulty`], [`Slow`], [`Counting`] | stores that lose answers, take their time, or keep count |
-//! | [`Intercept`] | whoever wants another kind of trouble: one hook around every call |
+//! | [`Intercept`] | any other kind of trouble: one hook around every call |
 //!
 #![doc = include_str!("../../docs/testing.md")]
 

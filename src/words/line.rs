@@ -1,7 +1,7 @@
 //! The macros that push a line.
 
-/// Pushes a line: fields and message as `tracing` writes them. The values are evaluated at once, and only if somebody
-/// may listen.
+/// Pushes a line: fields and message as `tracing` writes them. The values are evaluated at once, and only if the log
+/// may take it.
 macro_rules! line {
     ($level:ident: $($rest:tt)+) => {
         $crate::words::line::line!(@fields $level [] $($rest)+)

@@ -198,7 +198,7 @@ fn bring_all() {
             let is_taken = caught(|| bring(&change));
             locked(&SUMS).brought(change, is_taken);
         }
-        // What is counted meanwhile is brought together.
+        // Counts that come meanwhile are brought together.
         drop(NEWS.wait_timeout_while(locked(&SUMS), REST, |sums| !sums.is_awaited));
     }
 }

@@ -26,7 +26,7 @@ const LATE: Duration = Duration::from_secs(1);
 
 type Told = Box<dyn FnOnce(Option<String>) + Send>;
 
-/// A line, or a place in the outbox that somebody waits for.
+/// A line, or a place in the outbox that a caller waits for.
 enum Entry {
     Line { at: Moment, under: Under, tell: Told },
     Mark(Box<dyn FnOnce() + Send>),
@@ -106,7 +106,7 @@ impl fmt::Debug for Under {
     }
 }
 
-/// Returns whether somebody may listen to lines of this level. Without a subscriber that may be the `log` facade.
+/// Returns whether the log may take lines of this level. Without a subscriber that may be the `log` facade.
 pub(crate) fn is_heard(level: Level) -> bool {
     level <= LevelFilter::current() || (level <= Level::INFO && !dispatcher::has_been_set())
 }
@@ -122,7 +122,7 @@ pub(crate) fn push(tell: impl FnOnce(Option<String>) + Send + 'static) {
                 mem::forget(under);
                 outbox.dropped += 1;
             }
-            // Whoever waits for what went waits for the next line.
+            // A caller that waits for what went waits for the next line.
             Some(mark @ Entry::Mark(_)) => outbox.entries.insert(1, mark),
             None => {}
         }
@@ -159,7 +159,7 @@ fn when_told(told: impl FnOnce() + Send + 'static) {
 pub(crate) fn told() -> oneshot::Receiver<()> {
     let (sender, told) = oneshot::channel();
     when_told(|| {
-        // An error says that nobody waits any more.
+        // An error says that no caller waits any more.
         let _ = sender.send(());
     });
     told
@@ -223,7 +223,7 @@ fn next() -> (Entry, u64, u64) {
             outbox.is_idle = true;
             NEWS.wait(outbox).unwrap_or_else(PoisonError::into_inner)
         } else {
-            // Whoever pushes meanwhile does not wake it.
+            // A caller that pushes meanwhile does not wake the thread.
             let rested = NEWS.wait_timeout_while(outbox, REST, |outbox| !outbox.is_awaited);
             rested.unwrap_or_else(PoisonError::into_inner).0
         };

@@ -89,7 +89,7 @@ async fn play(mut fleet: Fleet) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has happen what somebody writes.
+/// Carries out the commands on standard input.
 async fn by_hand(mut fleet: Fleet) -> Result<(), Failure> {
     let mut lines = BufReader::new(stdin()).lines();
     while let Some(line) = lines.next_line().await? {

@@ -18,7 +18,7 @@ const FORWARDED: [&str; 5] = ["forwarded", "via", "x-real-ip", "true-client-ip",
 /// Shorter tokens can be guessed.
 const SHORTEST_TOKEN: usize = 16;
 
-/// Rule for who may look.
+/// Rule of access to the page.
 #[derive(Clone, Debug)]
 pub struct Access(Rule);
 
@@ -175,7 +175,7 @@ impl Access {
             }
             Rule::Header(name) => {
                 let value = headers.get(name).and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
-                // One of them may be of whoever asks.
+                // One of them may be the client's own.
                 if headers.get_all(name).iter().count() > 1 || value.is_some_and(|value| value.contains(','))
                 {
                     return Err(Denied::Forbidden(format!(

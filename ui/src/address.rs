@@ -1,4 +1,4 @@
-//! The addresses, and what stands before all of them: who may look, and what a browser may do with an answer.
+//! The addresses, and what stands before all of them: access, and what a browser may do with an answer.
 
 use std::{fmt::Write, sync::Arc};
 
@@ -63,13 +63,13 @@ fn asset(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "max-age=300")], text).into_response()
 }
 
-/// Where the page is: under which address a program has nested it.
+/// Place of the page: the address under which a program has nested it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Base(pub(crate) String);
 
 impl Base {
     fn of(original: &Uri, inner: &Uri) -> Self {
-        // What is nested has its first address where it is nested, without a slash behind it.
+        // A nested page has its first address where it is nested, without a slash behind it.
         let prefix = match inner.path() {
             "/" => original.path(),
             path => original.path().strip_suffix(path).unwrap_or_default(),

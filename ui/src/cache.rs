@@ -4,7 +4,7 @@ use std::{any::Any, collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::{sync::Mutex, time::Instant};
 
-/// Screens that are kept at most: one for each who may follow, and some for those who come and go.
+/// Screens that are kept at most: one for each follower, and some for visitors who come and go.
 const MOST: usize = crate::live::FOLLOWERS + 56;
 
 /// Content that was read for screens, by address.
@@ -51,7 +51,7 @@ impl Cache {
     }
 }
 
-/// The one that was read longest ago. Those in use are held by whoever reads.
+/// The one that was read longest ago. Those in use are held by their readers.
 fn oldest(slots: &HashMap<String, Slot>) -> Option<String> {
     let read_at = |slot: &Slot| slot.try_lock().ok().and_then(|held| held.as_ref().map(|(at, _)| *at));
     let idle = slots.iter().filter(|(_, slot)| Arc::strong_count(slot) == 1);

@@ -17,11 +17,11 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # Who may look
+//! # Access
 //!
 //! Without more, only requests from the same machine are answered ([`Access::loopback`]); see [`Access`] for the others.
-//! Nothing can be changed unless [`Ui::actions`] allows it. Values of locks are not shown unless somebody asks for
-//! them on a lock's own screen.
+//! No change is possible unless [`Ui::actions`] allows it. Values of locks are not shown unless they are asked for on
+//! a lock's own screen.
 
 mod access;
 mod act;
@@ -54,7 +54,7 @@ pub use serve::serve;
 
 use self::{act::Csrf, cache::Cache};
 
-/// The page: what it shows, to whom, and what may be done on it.
+/// The page: its content, its visitors, and its actions.
 #[derive(Clone, Debug)]
 pub struct Ui {
     pictures: LivePicture,
@@ -111,14 +111,14 @@ impl Ui {
         self
     }
 
-    /// Says who may look. Without this, only this machine.
+    /// Sets the rule of access. Without this, only this machine may look.
     #[must_use]
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// Lets whoever may look pause, resume and run schedules, drain instances, put tasks back, and ask for locks. What
+    /// Lets visitors pause, resume and run schedules, drain instances, put tasks back, and ask for locks. What
     /// they do goes on record in that name, or in the one that a [trusted header](Access::header) gives.
     #[must_use]
     pub fn actions(mut self, by: Holder) -> Self {
@@ -126,7 +126,7 @@ impl Ui {
         self
     }
 
-    /// Shows what this finds: it is asked at most once in half a minute, and only if somebody looks.
+    /// Shows what this finds: it is asked at most once in half a minute, and only if a visitor looks.
     #[must_use]
     pub fn doctor(
         mut self,

@@ -60,7 +60,7 @@ fn changes<S: Screen>(watched: Watched<S>) -> impl Stream<Item = Result<Event, I
     stream::unfold(watched, |mut watched| async move {
         let events = match watched.followed.next().await {
             Ok(picture) => watched.events(picture).await,
-            // What is shown stays, and is said to be old.
+            // The content on screen stays, and is said to be old.
             Err(unread) => vec![trouble(&Problem::from(unread))],
         };
         Some((stream::iter(events.into_iter().map(Ok)), watched))

@@ -1,4 +1,4 @@
-//! The picture as numbers, for those who collect.
+//! The picture as numbers, for collectors of metrics.
 
 use std::{fmt::Write, sync::Arc};
 

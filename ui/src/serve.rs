@@ -9,7 +9,7 @@ use crate::Ui;
 /// Time in which answers that have begun may end: as long as an action may take.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Answers requests until `until` is over. Then it answers those that it has, and lets go whoever follows what changes.
+/// Answers requests until `until` is over. Then it answers those that it has, and lets go the followers of changes.
 ///
 /// # Errors
 ///
@@ -24,6 +24,6 @@ pub async fn serve(listener: TcpListener, ui: Ui, until: impl Future<Output = ()
         served = &mut serving => return served,
         () = until => end.cancel(),
     }
-    // One who says nothing is not waited for longer.
+    // A client that says nothing is not waited for longer.
     timeout(GRACE, serving).await.unwrap_or(Ok(()))
 }

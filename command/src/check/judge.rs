@@ -177,7 +177,7 @@ pub(super) enum Leader {
     },
 }
 
-/// Judges who leads: the words if it is well.
+/// Judges the leader of a key: the words if it is well.
 pub(super) fn leader(key: &Key, leader: &Leader) -> Result<String, Finding> {
     let key = key.as_str();
     let finding = |kind, says: String| Err(Finding::new(State::Critical, kind, Some(key), &says));

@@ -108,7 +108,7 @@ impl Guarded {
     /// Waits for what the guardian has to say; `None` if it is gone.
     ///
     /// # Cancel safety
-    /// Nothing is lost.
+    /// No message is lost.
     pub(crate) async fn news(&self) -> Option<News> {
         loop {
             self.control.readable().await.ok()?;

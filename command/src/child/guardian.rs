@@ -141,7 +141,7 @@ impl Guardian {
                 self.ended(pid, status);
             }
             let now = boot_time();
-            // The lease's end comes near, and nobody said that it was extended.
+            // The lease's end comes near, and no order has extended it.
             if self.stopping.is_none() && now >= self.acts_at() {
                 self.stop(self.times.kill_after);
             }
@@ -174,7 +174,7 @@ impl Guardian {
                 match wire::next_order(&self.control) {
                     Heard::Something(order) => self.obey(order),
                     Heard::Nothing => break,
-                    // Tenure is gone, however it went: nobody extends the lease any more.
+                    // Tenure is gone, however it went: no order extends the lease any more.
                     Heard::Gone => {
                         tenure_lives = false;
                         self.stop(Duration::ZERO);
@@ -218,7 +218,7 @@ impl Guardian {
             .terminating_signal()
             .map_or_else(|| News::Exited(status.exit_status().unwrap_or_default()), News::Signaled);
         tell(&self.control, news);
-        // What it left behind ends with it.
+        // All that it left behind ends with it.
         self.stop(self.times.kill_after);
     }
 
@@ -229,7 +229,7 @@ impl Guardian {
         }
     }
 
-    /// When it ends them without being told: a moment after tenure would have told it, so that tenure says why.
+    /// Time at which it ends them by itself: a moment after tenure would have told it, so that tenure says why.
     fn acts_at(&self) -> Duration {
         self.times.grace_begins() + self.times.allowance / 4
     }

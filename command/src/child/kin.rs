@@ -14,7 +14,7 @@ use rustix::{
     },
 };
 
-/// Between two looks while processes are killed: who forks meanwhile is seen by the next.
+/// Between two looks while processes are killed: a process that forks meanwhile is seen by the next.
 pub(super) const LOOK: Duration = Duration::from_millis(2);
 /// A process that is still there so long after SIGKILL, and after so many looks, cannot be ended.
 const STUCK: Duration = Duration::from_millis(500);
@@ -34,7 +34,7 @@ pub(super) struct Process {
     state: char,
     /// Of a process whose first thread has ended, others may go on.
     threads: u32,
-    /// When it started: another process of the same pid started later.
+    /// Time of its start: another process of the same pid started later.
     started: u64,
 }
 
@@ -89,7 +89,7 @@ fn descendants_among(all: &[Process], of: i32, except: &BTreeSet<i32>) -> Vec<Pr
 
 /// The descendants of this process that have not ended; those of `except` and these themselves are left out.
 ///
-/// One that is born while this looks may be missed: only [`has_children`] says that nobody is left.
+/// One that is born while this looks may be missed: only [`has_children`] says that none is left.
 pub(super) fn descendants(except: &BTreeSet<i32>) -> io::Result<Vec<Process>> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let mut found = descendants_among(&everybody()?, own, except);
@@ -97,7 +97,7 @@ pub(super) fn descendants(except: &BTreeSet<i32>) -> io::Result<Vec<Process>> {
     Ok(found)
 }
 
-/// Sends a signal to that very process. Returns false if it may not be sent: the process belongs to somebody else.
+/// Sends a signal to that very process. Returns false if it may not be sent: the process belongs to another user.
 pub(super) fn signal(process: Process, signal: Signal) -> bool {
     let Some(pid) = Pid::from_raw(process.pid) else { return true };
     let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
@@ -108,15 +108,15 @@ pub(super) fn signal(process: Process, signal: Signal) -> bool {
     pidfd_send_signal(descriptor, signal) != Err(Errno::PERM)
 }
 
-/// Returns whether this process has children, ended or not. Without one, nobody is left of those whose orphans it adopts:
+/// Returns whether this process has children, ended or not. Without one, no process is left whose orphans it adopts:
 /// that is certain, while a look at all processes may miss one that is born while it goes on.
 pub(super) fn has_children() -> bool {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     !matches!(waitid(WaitId::All, look), Err(Errno::CHILD))
 }
 
-/// The children of this process that are none of these, as the kernel lists them, those that have ended too. Who forks
-/// and ends is seen here by its child, which this process adopts.
+/// The children of this process that are none of these, as the kernel lists them, those that have ended too. A
+/// process that forks and ends is seen here by its child, which this process adopts.
 pub(super) fn children_except(these: &BTreeSet<i32>) -> io::Result<Vec<i32>> {
     let mut children = Vec::new();
     for thread in fs::read_dir("/proc/self/task")? {

@@ -6,10 +6,10 @@
 //!   when CMD may run       ends them all in time
 //! ```
 //!
-//! Tenure and the guardian are tied by a socket: whoever's end closes is gone, however it went. Both adopt orphans, so
-//! each can find and end every descendant when the other is killed.
+//! Tenure and the guardian are tied by a socket: the process whose end closes is gone, however it went. Both adopt
+//! orphans, so each can find and end every descendant when the other is killed.
 //!
-//! | what happens | who ends CMD and all that it started |
+//! | event | end of CMD and of all that it started |
 //! |---|---|
 //! | the lease is lost, tenure runs | the guardian, told by tenure: SIGTERM, then SIGKILL |
 //! | tenure is frozen | the guardian, by a timer of boot time: all are gone before the lease ends |

@@ -33,21 +33,21 @@ pub(super) enum Order {
     Signal(i32),
 }
 
-/// When a child has to end, by itself or not.
+/// Times by which a child has to end, by itself or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times {
     /// The end of the lease, in boot time.
     pub(crate) end: Duration,
-    /// So much earlier it gets SIGTERM.
+    /// Time before the end at which it gets SIGTERM.
     pub(crate) grace: Duration,
-    /// So much earlier it gets SIGKILL.
+    /// Time before the end at which it gets SIGKILL.
     pub(crate) allowance: Duration,
     /// From SIGTERM to SIGKILL, at most.
     pub(crate) kill_after: Duration,
 }
 
 impl Times {
-    /// When its grace begins.
+    /// Time at which its grace begins.
     pub(super) fn grace_begins(self) -> Duration {
         self.end.saturating_sub(self.grace)
     }
@@ -178,7 +178,7 @@ fn said(sent: rustix::io::Result<usize>) -> io::Result<()> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard<T> {
     Something(T),
-    /// Nothing at present.
+    /// No message at present.
     Nothing,
     /// The other end is gone.
     Gone,
@@ -187,7 +187,7 @@ pub(super) enum Heard<T> {
 fn heard<T>(read: rustix::io::Result<usize>, bytes: &[u8], decode: impl Fn(&[u8]) -> Option<T>) -> Heard<T> {
     match read {
         Ok(0) => Heard::Gone,
-        // What it does not know was said by another version, which is none of its kin.
+        // A message that it does not know was sent by another version, which is none of its kin.
         Ok(read) => decode(&bytes[..read]).map_or(Heard::Gone, Heard::Something),
         Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
         Err(_) => Heard::Gone,

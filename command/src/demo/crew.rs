@@ -27,7 +27,7 @@ use crate::exit::Failure;
 /// The subcommand of this program that is one instance.
 const SUBCOMMAND: &str = "demo-instance";
 
-/// The byte of SQLite's file `-shm` that whoever writes has locked.
+/// The byte of SQLite's file `-shm` that a writer has locked.
 const WRITES: u64 = 120;
 /// Attempts at stopping a process while it does not write.
 const ATTEMPTS: u32 = 100;
@@ -80,7 +80,7 @@ impl Crew {
         let program = std::env::current_exe().map_err(|error| failed(&error))?;
         let log = File::create(self.log(name)).map_err(|error| failed(&error))?;
         let mut command = Command::new(program);
-        // What is set for this command is not meant for them.
+        // Settings of this command are not meant for them.
         for (variable, _) in std::env::vars_os() {
             if variable.to_str().is_some_and(|name| name.starts_with("TENURE_")) {
                 command.env_remove(variable);
@@ -111,7 +111,7 @@ impl Crew {
         Ok(id)
     }
 
-    /// Where its stderr goes.
+    /// Path of the file for its stderr.
     pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.logs.join(format!("{name}.log"))
     }
@@ -134,8 +134,8 @@ impl Crew {
         before
     }
 
-    /// Stops it, and makes sure that it was not in the middle of a write to the file: it would keep the file locked, and
-    /// everybody else from writing. Returns the moment before.
+    /// Stops it, and makes sure that it was not in the middle of a write to the file: it would keep the file locked,
+    /// and keep all others from writing. Returns the moment before.
     pub(crate) fn freeze(&self, index: usize, database: Option<&Path>) -> Moment {
         let mut before = now();
         for _ in 0..ATTEMPTS {
@@ -224,7 +224,7 @@ fn listen(index: usize, lines: impl io::Read, heard: &mpsc::UnboundedSender<Hear
             return;
         }
     }
-    // Nobody may listen any more.
+    // The receiver may be gone.
     let _ = heard.send(Heard::Ended(index));
 }
 

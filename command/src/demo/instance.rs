@@ -226,7 +226,7 @@ impl Drop for Running {
 
 // ----- the schedule
 
-/// Ticks every second. What falls due while nobody has the schedule is run later, all of it.
+/// Ticks every second. Ticks that fall due while the schedule has no owner are run later, all of them.
 fn tick(elect: &Elect) -> Result<Schedule, Failure> {
     Ok(elect
         .schedule(SCHEDULE, Timing::new("* * * * * *"))
@@ -267,7 +267,7 @@ fn say(said: &InstanceMessage) {
 fn tell(at: Moment, said: &InstanceMessage) {
     let mut out = io::stdout().lock();
     if out.write_all(write(at, said).as_bytes()).and_then(|()| out.flush()).is_err() {
-        // Nobody listens any more.
+        // The demo does not read any more.
         std::process::exit(0);
     }
 }

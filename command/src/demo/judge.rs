@@ -1,7 +1,7 @@
 //! The promises, and whether they were kept, as far as the record shows.
 //!
-//! Nothing is held against the library that may not have been so: moments are those at which the instances took
-//! them, and what a process did without having said so is not assumed.
+//! No uncertain event is held against the library: moments are those at which the instances took them, and what a
+//! process did without having said so is not assumed.
 
 mod once;
 mod shares;
@@ -21,7 +21,7 @@ use super::record::Record;
 pub(crate) enum Kept {
     Held,
     Broken,
-    /// Nothing happened that could have broken it.
+    /// No event could have broken it.
     NotTried,
 }
 
@@ -49,13 +49,13 @@ impl Verdict {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) ttl: Duration,
-    /// Until others have the tasks of a process that was killed.
+    /// Time until others have the tasks of a process that was killed.
     pub(crate) killed: Duration,
-    /// Until others have the tasks of a process that is frozen.
+    /// Time until others have the tasks of a process that is frozen.
     pub(crate) frozen: Duration,
-    /// Until a process that goes on has noticed that its session is over.
+    /// Time until a process that goes on has noticed that its session is over.
     pub(crate) notices: Duration,
-    /// Until the tasks are even after a change.
+    /// Time until the tasks are even after a change.
     pub(crate) even: Duration,
 }
 

@@ -52,7 +52,7 @@ pub(crate) enum InstanceMessage {
         count: u64,
         why: String,
     },
-    /// A task is not run by anybody for a while.
+    /// A task is not run by any instance for a while.
     Rests {
         task: usize,
     },

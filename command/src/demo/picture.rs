@@ -39,7 +39,7 @@ pub(crate) fn draw(record: &Record, view: &View<'_>) -> Vec<String> {
         String::new(),
     ];
     let room = view.height.saturating_sub(FRAME);
-    // Those that are over make room first, the oldest before the others.
+    // Instances that are over make room first, the oldest before the others.
     let shown = shown(record, room.saturating_sub(3).max(1));
     for index in &shown {
         lines.push(row(record, *index, counts[*index], view));

@@ -21,7 +21,7 @@ pub(crate) struct Record {
     pub(crate) ticks: BTreeMap<i64, Vec<Attempt>>,
     pub(crate) not_run: Vec<String>,
     pub(crate) changes: Vec<Change>,
-    /// When the instances were told to close.
+    /// Time at which the instances were told to close.
     pub(crate) closing: Option<Moment>,
 }
 
@@ -141,7 +141,7 @@ impl Record {
         let frozen = instance.freezes.last().filter(|freeze| freeze.to.is_none()).map(|freeze| freeze.from);
         instance.death = Some(Death { from: frozen.or(killed).unwrap_or(heard), gone });
         instance.state = State::Killed;
-        // When one that was frozen was killed is not known more exactly.
+        // The time at which a frozen one was killed is not known more exactly.
         let at = killed.unwrap_or(if frozen.is_some() { gone } else { heard });
         self.changed(at, RecordKind::Killed, who);
     }
@@ -235,7 +235,7 @@ pub(crate) mod tests {
         BOOT + Duration::from_millis(ms)
     }
 
-    /// So many instances that are ready, and so many tasks.
+    /// A record of so many instances that are ready, and so many tasks.
     pub(crate) fn fleet(instances: usize, tasks: usize) -> Record {
         let mut record = Record::new(at(0), tasks);
         for number in 1..=instances {

@@ -1,4 +1,4 @@
-//! Where a demo works: a folder of its own and, unless a store was named, a SQLite file in it. Both are gone at its end.
+//! Place of a demo: a folder of its own and, unless a store was named, a SQLite file in it. Both are gone at its end.
 
 use std::{
     fs,
@@ -31,7 +31,7 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     pub(crate) fn new(common: &Common, keep: bool) -> Result<Self, Failure> {
-        // What somebody has set for all commands is a store in use: only one that is named here is meant.
+        // A store that is set for all commands is a store in use: only one that is named here is meant.
         let is_named = names_a_store(std::env::args_os().map(|it| it.to_string_lossy().into_owned()));
         let named = if is_named { Settings::of(common)?.store } else { None };
         let number = RandomState::new().hash_one(std::process::id());
@@ -98,7 +98,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if !self.keep {
-            // Nobody is left who could be told that it is still there.
+            // No caller is left that could be told that it is still there.
             let _ = fs::remove_dir_all(&self.folder);
         }
     }
@@ -124,7 +124,7 @@ fn names_a_store(arguments: impl Iterator<Item = String>) -> bool {
     arguments.skip(1).any(|argument| named.contains(&argument.split('=').next().unwrap_or_default()))
 }
 
-/// Removes all records of a namespace that nobody uses any more, and nobody will.
+/// Removes all records of a namespace that is not used any more, and will not be.
 #[cfg(feature = "mongodb")]
 async fn forget(uri: &str, namespace: &str) -> Result<(), Failure> {
     use tenure::store::mongo::driver::{

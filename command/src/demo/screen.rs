@@ -1,4 +1,4 @@
-//! Where the demo is seen: a picture that is drawn again and again on a terminal, or lines.
+//! Display of the demo: a picture that is drawn again and again on a terminal, or lines.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -20,7 +20,7 @@ const NARROWEST: usize = 60;
 pub(crate) enum How {
     Picture,
     Lines,
-    /// Nothing until the end.
+    /// No output until the end.
     Silent,
 }
 
@@ -73,7 +73,7 @@ impl Screen {
             text.push_str(line);
             text.push_str("\x1b[K\n");
         }
-        // What is left of a higher one.
+        // The rest of a higher one.
         text.push_str("\x1b[J");
         self.drawn = lines.len();
         self.write(&text);

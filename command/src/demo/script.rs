@@ -14,7 +14,7 @@ pub(crate) enum Act {
     Thaw(usize),
     Drain(usize),
     Join,
-    /// Another one starts, as too few are left: somebody else kills some.
+    /// Another one starts, as too few are left: some are killed from outside.
     Replace,
     Close,
 }
@@ -29,7 +29,7 @@ enum Step {
     Close,
 }
 
-/// When each step is taken, in hundredths of the whole time.
+/// Time of each step, in hundredths of the whole time.
 const STEPS: [(Step, u32); 6] = [
     (Step::Kill, 14),
     (Step::Freeze, 27),
@@ -41,7 +41,7 @@ const STEPS: [(Step, u32); 6] = [
 
 /// Fewer than so many that take tasks are not enough for the rest of the script.
 const FEWEST: usize = 2;
-/// Processes that are started in all, whoever kills them.
+/// Processes that are started in all, whatever kills them.
 const MOST: usize = 30;
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Script {
             .filter(|it| record.instances[*it].state == State::Runs && record.instances[*it].ready.is_some())
             .collect();
         match step {
-            // Who runs the schedule is the most missed.
+            // The instance that runs the schedule is the most missed.
             Step::Kill => whom(&runs, record.ticker()).map(Act::Kill),
             Step::Freeze => {
                 self.frozen = whom(&runs, record.ticker());

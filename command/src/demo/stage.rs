@@ -26,7 +26,7 @@ use crate::{common::Level, exit::Failure};
 /// Time between two pictures, and between two looks at the script.
 const FRAME: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(20);
-/// Time for the instances to close. Those that take longer are killed.
+/// Time for the instances to close. Instances that take longer are killed.
 const CLOSING: Duration = Duration::from_secs(8);
 
 /// The reason why a demo ended.
@@ -47,7 +47,7 @@ pub(crate) struct Stage<'a> {
     store: String,
     database: Option<PathBuf>,
     time: Duration,
-    /// Of those that were killed here: when.
+    /// Times at which processes were killed here.
     killed: BTreeMap<usize, Moment>,
     /// Processes that are gone, or of which all is heard, and not yet both.
     gone: BTreeMap<usize, (Moment, Fate)>,
@@ -140,7 +140,7 @@ impl<'a> Stage<'a> {
                 _ = frames.tick() => {
                     self.draw();
                     if self.screen.is_gone() {
-                        // As if it had been killed by a pipe that nobody reads.
+                        // As if it had been killed by a pipe without a reader.
                         return Ok(Ended::Signal(13));
                     }
                 }

@@ -106,7 +106,7 @@ fn ms(time: Duration) -> u64 {
 const MOST: usize = 5;
 /// Columns of any terminal.
 const WIDTH: usize = 80;
-/// Where what is said of a promise begins.
+/// Indent of the text about a promise.
 const UNDER: &str = "            ";
 
 /// A text behind a beginning, in lines of which the others begin where the first one's text does.

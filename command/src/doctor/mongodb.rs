@@ -1,4 +1,4 @@
-//! A MongoDB deployment: its shape, its versions, the clocks of its members, and whoever asks.
+//! A MongoDB deployment: its shape, its versions, the clocks of its members, and the user.
 
 mod indexes;
 mod members;

@@ -6,7 +6,7 @@ use super::findings::Findings;
 
 /// Less free space than this is told.
 const ROOM: u64 = 64 * 1024 * 1024;
-/// A log longer than this is told: somebody reads all the time.
+/// A log longer than this is told: a process reads all the time.
 const LOG: u64 = 64 * 1024 * 1024;
 
 pub(super) fn look(path: &Path, findings: &mut Findings) {

@@ -1,4 +1,4 @@
-//! `tenure instances`: who is there, who beats, and what each holds.
+//! `tenure instances`: the instances, their beats, and the keys that each holds.
 
 use clap::Args;
 use tenure::{model::StoreTime, store::Share};

@@ -154,7 +154,7 @@ pub(crate) fn value(value: &Value) -> String {
     }
 }
 
-/// Why, or who, where it was said.
+/// A text as it was said, or a dash.
 pub(crate) fn said(text: Option<&impl ToString>) -> String {
     text.map_or_else(|| "-".to_owned(), |text| one_line(&text.to_string()))
 }

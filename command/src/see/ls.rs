@@ -1,4 +1,4 @@
-//! `tenure ls`: what is held, and by whom.
+//! `tenure ls`: the keys that are held, and their holders.
 
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! `tenure schedules`: when each is next, how it went last, and who has it.
+//! `tenure schedules`: the next time of each, the end of its last run, and its owner.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ fn state(item: &ScheduleView, now: StoreTime, ttl: Duration) -> String {
     }
 }
 
-/// When the last run was, and how it ended.
+/// Time of the last run, and how it ended.
 fn last(item: &ScheduleView, now: StoreTime) -> (String, String) {
     let Some(last) = &item.status.last else { return ("-".to_owned(), "-".to_owned()) };
     let how = ended(last, item.running);

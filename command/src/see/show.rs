@@ -58,7 +58,7 @@ pub(crate) async fn run(common: &Common, show: Show) -> Result<u8, Failure> {
     Ok(if found { 0 } else { NOT_FOUND })
 }
 
-/// Another kind that has the same key: whoever forgot the option is told.
+/// Another kind that has the same key: a user who forgot the option is told.
 async fn elsewhere(look: &OpenNamespace, id: &LockId) -> Result<Option<Kind>, Failure> {
     let others: Vec<_> = [Kind::Lock, Kind::Schedule].into_iter().filter(|kind| *kind != id.kind).collect();
     let ids: Vec<_> = others.iter().map(|kind| LockId { kind: kind.clone(), ..id.clone() }).collect();

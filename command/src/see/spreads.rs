@@ -1,4 +1,4 @@
-//! `tenure spreads`: who takes part in a spread, and where its tasks are, as far as records tell.
+//! `tenure spreads`: the members of a spread, and where its tasks are, as far as records tell.
 
 use clap::Args;
 use serde::Serialize;

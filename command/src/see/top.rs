@@ -104,7 +104,7 @@ fn ends() -> Result<BoxFuture<'static, ()>, Failure> {
     .boxed())
 }
 
-/// Follows the namespace until somebody has seen enough.
+/// Follows the namespace until the user quits.
 async fn follow(mut state: State, pictures: &LivePicture, colours: bool) -> Result<(), Failure> {
     let gone = |error: io::Error| Failure::failed(format!("the terminal cannot be used: {error}"));
     let mut screen = Screen::open(colours).map_err(gone)?;
@@ -153,8 +153,8 @@ async fn follow(mut state: State, pictures: &LivePicture, colours: bool) -> Resu
     }
 }
 
-/// When to read what somebody wants to see: pictures and keys come several times a second. One that was to be read
-/// later is read in place of another.
+/// Time at which to read what the user wants to see: pictures and keys come several times a second. One that was to
+/// be read later is read in place of another.
 fn next_read(last: Option<Instant>, now: Instant) -> Instant {
     match last {
         Some(later) if later > now => later,
@@ -163,7 +163,7 @@ fn next_read(last: Option<Instant>, now: Instant) -> Instant {
     }
 }
 
-/// Reads what somebody wants to see.
+/// Reads what the user wants to see.
 async fn answer(look: &tenure_look::Reader, ask: Ask) -> Answer {
     let said = |error: StoreError| error.to_string();
     match ask {

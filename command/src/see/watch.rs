@@ -1,5 +1,5 @@
 //! `tenure watch`: what changes, line by line. It listens to hints, and looks again from time to time: a hint may be
-//! lost, and plain locks ring for those alone who wait for them.
+//! lost, and plain locks ring for their waiters alone.
 
 mod describe;
 mod snapshot;
@@ -52,7 +52,7 @@ pub(crate) struct Watch {
     every: Option<String>,
 }
 
-/// The output is closed: nobody reads on.
+/// The output is closed: it has no reader.
 struct Unread;
 
 pub(crate) async fn run(common: &Common, watch: Watch) -> Result<u8, Failure> {
@@ -74,7 +74,7 @@ pub(crate) async fn run(common: &Common, watch: Watch) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Follows what changes until nobody reads it any more.
+/// Follows what changes until the output has no reader any more.
 async fn follow(
     common: &Common,
     look: &OpenNamespace,
@@ -91,7 +91,7 @@ async fn follow(
     loop {
         let next = sleep(every);
         tokio::pin!(next);
-        // What rings is looked at soon, whatever is not at the next turn.
+        // A record that rings is looked at soon, any other at the next turn.
         loop {
             tokio::select! {
                 () = &mut next => break,
@@ -102,7 +102,7 @@ async fn follow(
                     Some(Hint::Unsent { .. } | Hint::SentAgain) => {}
                     Some(_) => {
                         let all = async { while hints.next().await.is_some() {} };
-                        // What comes together is followed by one look.
+                        // Hints that come together are followed by one look.
                         let _ = timeout(TOGETHER, all).await;
                         break;
                     }

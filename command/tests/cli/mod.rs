@@ -15,7 +15,7 @@ use crate::wait::until_blocking;
 
 /// A lease that no slow machine loses, and short times between heartbeats: they bring what is waited for.
 pub(crate) const STEADY: [&str; 4] = ["--refresh-duration", "30s", "--refresh-interval", "500ms"];
-/// A lease for whoever waits for its end. A machine that stands still for three seconds does not lose it.
+/// A lease for a test that waits for its end. A machine that stands still for three seconds does not lose it.
 pub(crate) const SHORT: [&str; 4] = ["--refresh-duration", "6s", "--refresh-interval", "500ms"];
 
 /// A folder that goes with the test.
@@ -50,7 +50,7 @@ impl Drop for Folder {
     }
 }
 
-/// The binary, without variables of whoever runs the tests.
+/// The binary, without variables of the user who runs the tests.
 pub(crate) fn tenure(store: &str) -> Command {
     let mut command = bare();
     command.env("TENURE_STORE", store);
@@ -59,7 +59,7 @@ pub(crate) fn tenure(store: &str) -> Command {
 
 /// The binary without a store.
 ///
-/// It gets its signals, also where whoever runs the tests ignores some, as a shell does for what it runs in the
+/// It gets its signals, also where the runner of the tests ignores some, as a shell does for what it runs in the
 /// background.
 pub(crate) fn bare() -> Command {
     let mut command = Command::new("env");

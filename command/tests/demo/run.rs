@@ -86,7 +86,7 @@ pub(crate) fn command(program: &str, folder: &Folder) -> Command {
         }
     }
     command.env("TMPDIR", &folder.path).env("TERM", "xterm");
-    // A store that somebody has set for all commands is none for a demo.
+    // A store that is set for all commands is none for a demo.
     command.env("TENURE_STORE", "sqlite:/nowhere/in/use.db");
     command
 }
@@ -123,7 +123,7 @@ impl Demo {
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines() {
                 let Ok(line) = line else { break };
-                // Nobody reads it any more: the pipe is closed by that.
+                // No reader is left: the pipe is closed by that.
                 if sender.send(line).is_err() {
                     break;
                 }

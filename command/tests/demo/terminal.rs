@@ -1,4 +1,4 @@
-//! The picture, on a terminal of 80 columns and 24 rows that is a real one to whoever draws on it.
+//! The picture, on a terminal of 80 columns and 24 rows that is a real one to the program that draws on it.
 
 use std::{fs::File, io::Write, os::fd::OwnedFd, process::Stdio, time::Instant};
 
@@ -97,7 +97,7 @@ fn start(slave: File, folder: &Folder, arguments: &[&str]) -> std::process::Chil
     command.arg("--ctty").arg(env!("CARGO_BIN_EXE_tenure")).arg("demo").args(arguments);
     command.stdin(same()).stdout(same()).stderr(same());
     let child = command.spawn().unwrap();
-    // It is the child's now: who reads the other end learns that the child is gone.
+    // The slave end is the child's now: the reader of the other end learns that the child is gone.
     drop(slave);
     child
 }

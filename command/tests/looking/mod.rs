@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// Takes a key and gives it back, with a note, for nobody for so long.
+    /// Takes a key and gives it back, with a note, closed for so long.
     pub(crate) async fn close_for(&self, kind: Kind, key: &str, by: &Candidate, note: &str, time: Duration) {
         let term = self.take(kind.clone(), key, by).await;
         let then = ReleaseTo::ClosedFor(time);

@@ -1,4 +1,5 @@
-//! A terminal, of 80 columns and 24 rows unless something else is said, that is a real one to whoever runs on it.
+//! A terminal, of 80 columns and 24 rows unless something else is said, that is a real one to the program that runs
+//! on it.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -19,7 +20,7 @@ use rustix::{
 pub(crate) const WIDTH: u16 = 80;
 pub(crate) const HEIGHT: u16 = 24;
 
-/// Both ends of a terminal: the keys, and the device for whoever runs on it.
+/// Both ends of a terminal: the keys, and the device for the program that runs on it.
 pub(crate) fn terminal() -> (File, File) {
     terminal_of(WIDTH, HEIGHT)
 }
@@ -36,7 +37,7 @@ pub(crate) fn terminal_of(columns: u16, rows: u16) -> (File, File) {
     (File::from(master), slave)
 }
 
-/// Gives a terminal another size. Whoever is in its foreground is told by a signal.
+/// Gives a terminal another size. The processes in its foreground are told by a signal.
 pub(crate) fn resize(terminal: impl AsFd, columns: u16, rows: u16) {
     let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(terminal, size).unwrap();
@@ -57,7 +58,7 @@ pub(crate) fn in_foreground(device: &File, of: &Command) -> Command {
     command
 }
 
-/// Everything that comes out of a terminal until all who have it open are gone.
+/// Everything that comes out of a terminal until all processes that have it open are gone.
 pub(crate) fn read_all(mut master: File) -> mpsc::Receiver<String> {
     let (sender, all) = mpsc::channel();
     std::thread::spawn(move || {

@@ -34,7 +34,7 @@ impl World {
         Self::with(|memory| memory)
     }
 
-    /// The one who looks has a store around that of the others.
+    /// The reader has a store around that of the others.
     fn with(around: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>) -> Self {
         let clock = Arc::new(TestClock::new());
         let memory = Arc::new(MemoryStore::new(clock.clone()));
@@ -138,12 +138,12 @@ async fn the_store_is_not_read_while_nobody_looks() {
     sleep(60 * SECOND).await;
     assert!(world.calls() > before, "somebody looks");
     drop(followed);
-    // For two minutes somebody may come back.
+    // For two minutes a follower may come back.
     sleep(130 * SECOND).await;
     let before = world.calls();
     sleep(3600 * SECOND).await;
     assert_eq!(world.calls(), before);
-    // Where nobody can come back, nobody is waited for.
+    // If no follower can come back, none is waited for.
     pictures.get().await.unwrap();
     drop(pictures);
     sleep(2 * TURN).await;
@@ -211,7 +211,7 @@ async fn an_old_picture_is_not_shown_as_if_it_were_new() {
     faulty.intercept().always(Operation::ALL, Fault::Swallowed);
     let unread = pictures.get().await.unwrap_err();
     assert!(unread.to_string().contains("list sessions"), "{unread}");
-    // Nor is a picture with nothing in it, to those who follow.
+    // Nor is a picture with nothing in it, to followers.
     let mut followed = pictures.follow();
     for _ in 0..3 {
         assert_eq!(followed.next().await.unwrap_err(), unread);
@@ -313,7 +313,7 @@ async fn a_beat_from_the_future_leaves_with_its_record() {
     let life = |picture: &Picture, session| picture.instance(session).unwrap().life.as_str();
     assert_eq!(life(&picture, one), "alive");
     assert!(picture.now().since(world.clock.wall()) < TTL);
-    // Whoever looks had a clock that was ahead, and has a right one now.
+    // The reader had a clock that was ahead, and has a right one now.
     let pictures = world.pictures();
     let mut followed = pictures.follow();
     world.clock.step_wall(day);
@@ -356,7 +356,7 @@ async fn many_who_ask_a_slow_store_cost_one_read() {
     let all = join_all((0..20).map(|_| pictures.get())).await;
     assert!(all.iter().all(Result::is_ok));
     assert_eq!(world.of(Operation::Sessions), 1);
-    // Those who come and go cost no more than one who stays.
+    // Followers that come and go cost no more than one that stays.
     let before = world.calls();
     for _ in 0..50 {
         drop(pictures.follow());
@@ -518,7 +518,7 @@ async fn trouble_is_told_as_long_as_it_lasts_and_the_rest_is_read() {
     let before = calls();
     sleep(10 * TURN).await;
     assert!(calls() - before <= 11, "{} calls in ten turns", calls() - before);
-    // What answers last does not keep the rest from being seen by who comes now.
+    // The read that answers last does not keep the rest from being seen by a follower that comes now.
     faulty.intercept().heal();
     faulty.intercept().always(&[Operation::LatestGrants], Fault::RequestLost);
     drop(followed);
@@ -546,7 +546,7 @@ async fn a_value_is_in_no_picture() {
     assert_eq!(picture.queues().len(), 1);
     let all = format!("{picture:?} {}", serde_json::to_string(&picture.overview()).unwrap());
     assert!(!all.contains("a secret") && !all.contains("97, 32, 115"), "{all}");
-    // Whoever asks for the lock itself has it.
+    // A read of the lock itself has it.
     let look = pictures.reader().key(lock).await.unwrap();
     assert!(look.record.unwrap().holding.unwrap().by.value.is_some());
 }

@@ -63,7 +63,7 @@ fn fired(
 ) -> Result<(), String> {
     let Some(lease) = registry.lease(life, key, term) else { return Ok(()) };
     let member = registry.member(life);
-    // What is granted later is to be cancelled at once.
+    // A lease that is granted later is to be cancelled at once.
     let due = lease.began.max(end - member.durations.stop_grace);
     let slack = member.durations.slack;
     let excused = member.frozen || entry.at < member.undisturbed_since + slack;

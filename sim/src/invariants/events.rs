@@ -37,7 +37,7 @@ impl Invariant for EventOrder {
             {
                 return Err(format!("key {key} was acquired twice under term {term}"));
             }
-            // When an event is read says little of when it was told; when the job ended says enough.
+            // The time at which an event is read says little of when it was told; the end of the job says enough.
             EventKind::Ended { key, term } => {
                 let slack = registry.member(life).durations.slack;
                 if registry.end(*key, *term).is_some_and(|end| entry.local > end + slack) {

@@ -1,7 +1,7 @@
 use super::Invariant;
 use crate::{Entry, EventKind, Registry};
 
-/// From the moment a key is granted to somebody else, or free, no poll begins under its earlier lease.
+/// From the moment a key is granted to another holder, or free, no poll begins under its earlier lease.
 pub(super) struct Exclusion;
 
 impl Invariant for Exclusion {

@@ -2,8 +2,8 @@ use super::Invariant;
 use crate::{Entry, EventKind, Life, Registry, Reported};
 use tenure::model::Term;
 
-/// Nothing starts on a guess: what runs under a lock has its term from a record that named its session
-/// and its very ticket, and its instance was told so before its session's end.
+/// No job starts on a guess: work under a lock has its term from a record that named its session and its very ticket,
+/// and its instance was told so before its session's end.
 pub(super) struct Granted;
 
 impl Invariant for Granted {

@@ -32,7 +32,7 @@ impl Invariant for NoLeak {
     fn judge(&mut self, registry: &Registry, stage: &Stage) -> Result<(), (String, Option<usize>)> {
         let Stage::Closed(census) = stage else { return Ok(()) };
         for (life, inside) in &census.lives {
-            // What was lost before is not closed: it is for others to find, or purged.
+            // A session that was lost before is not closed: it is for others to find, or purged.
             let of_it = |session| {
                 let of = registry.session(session).filter(|session| session.closed);
                 of.and_then(|session| session.life) == Some(*life)

@@ -42,7 +42,7 @@ pub trait Invariant: Send {
     /// Judges the next entry. The registry is as it was before.
     ///
     /// # Errors
-    /// What is wrong with that.
+    /// The violation, in words.
     fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         let _ = (registry, entry);
         Ok(())
@@ -51,7 +51,7 @@ pub trait Invariant: Send {
     /// Judges the state at the end of a stage.
     ///
     /// # Errors
-    /// What is wrong with that, and with which key.
+    /// The violation, in words, and its key.
     fn judge(&mut self, registry: &Registry, stage: &Stage) -> Result<(), (String, Option<usize>)> {
         let _ = (registry, stage);
         Ok(())
@@ -61,7 +61,7 @@ pub trait Invariant: Send {
 /// A stage of a run at which all is judged.
 #[derive(Clone, Debug)]
 pub enum Stage {
-    /// Nothing has gone wrong for long enough, and every instance contends for every key.
+    /// There was no fault for long enough, and every instance contends for every key.
     Settled(Census),
     /// Every instance was closed, some time ago.
     Closed(Census),
@@ -76,7 +76,7 @@ pub struct Census {
     pub held: Vec<(usize, Term, SessionId)>,
     /// Tasks that a member gave up, or that an operator took from it, as the locks' records say, by its number.
     pub gave_up: BTreeSet<(usize, usize)>,
-    /// The sessions nobody has declared dead.
+    /// The sessions that were not declared dead.
     pub alive: Vec<SessionId>,
     /// Waiters in the queues.
     pub waiters: Vec<(usize, SessionId, Ticket)>,

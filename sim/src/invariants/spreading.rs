@@ -9,7 +9,7 @@ use tenure::model::{SessionId, Term};
 
 /// A cap that was changed lately: what began just then was right by the one before.
 const CHANGED_LATELY: Duration = Duration::from_secs(1);
-/// So long after the last trouble, and two ttls, nothing moves any more.
+/// Time after the last trouble, besides two ttls, after which nothing moves any more.
 const AT_REST: Duration = Duration::from_secs(10);
 
 /// The tasks of a spread: no instance has more than its cap; and with nothing wrong all of them run before

@@ -308,7 +308,7 @@ async fn more_tasks_than_the_cap_are_noticed_but_not_right_after_it_was_lowered(
         shares(&story, FIRST, SESSION, 2..3);
         let expected = noticed.then_some("spreading");
         assert_eq!(story.violates(), expected, "{cap} {lowered_to:?} {after:?}");
-        // What has begun may begin again.
+        // A task that has begun may begin again.
         let story = Story::new();
         story.open(FIRST, SESSION).first(EventKind::Capped { cap: 1 });
         shares(&story, FIRST, SESSION, 0..1);

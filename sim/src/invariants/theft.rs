@@ -12,7 +12,7 @@ impl Invariant for NoTheft {
 
     fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         let EventKind::Died { session: id, ground, by } = &entry.what else { return Ok(()) };
-        // Whoever knows when processes end judges that.
+        // A checker that knows when processes end judges that.
         if *ground == "proven" {
             return Ok(());
         }

@@ -10,7 +10,7 @@ use tenure::model::{Entry as Of, SessionId, StoreTime, Term};
 const UNSURE: Duration = Duration::from_secs(3);
 /// And for as long as it does not believe what the store's clock shows since it was set.
 const UNSURE_WHILE_DOUBTED: Duration = Duration::from_secs(10);
-/// So long after the store's clock was set all instances go by what it shows.
+/// Time after which all instances go by what the store's clock shows since it was set.
 const ADOPTED: Duration = Duration::from_secs(600);
 /// Distance from the latest time that its clock showed, beyond which the store's time is certain.
 const AHEAD: Duration = Duration::from_secs(120);
@@ -33,14 +33,14 @@ pub(super) struct Ticks {
 struct StoreClock {
     /// Milliseconds that it is ahead of the reference.
     ahead: i64,
-    /// The most it ever was: somebody may go by that yet.
+    /// The most it ever was: an instance may go by that yet.
     most: i64,
-    /// And the most that somebody may go by who does not believe yet that it was set: a clock that was set again
-    /// before everybody believed it is one of several.
+    /// And the most that an instance may go by that does not believe yet that it was set: a clock that was set again
+    /// before all believed it is one of several.
     doubted: i64,
     /// Time at which it was set last.
     set: Option<Duration>,
-    /// The latest that anybody went by who did not believe yet that it was set: the ledger may tell of ticks
+    /// The latest that an instance went by that did not believe yet that it was set: the ledger may tell of ticks
     /// up to there.
     latest: Option<i64>,
 }
@@ -219,7 +219,7 @@ impl Ticks {
                 }
             }
         });
-        // What was due by the clock before says nothing of now.
+        // Ticks that were due by the clock before say nothing of now.
         for schedule in self.schedules.values_mut() {
             schedule.catching_up.clear();
         }
@@ -230,7 +230,7 @@ impl Ticks {
         let Some(clock) = self.clock else { return Ok(()) };
         let unsure = if clock.set.is_some() { UNSURE_WHILE_DOUBTED } else { UNSURE };
         let latest = clock.most + millis(at + unsure + registry.longest_ttl() / 2);
-        // Whoever wants one run now names it by a time that it may be less sure of: it may have no lease.
+        // An instance that wants one run now names it by a time that it may be less sure of: it may have no lease.
         if tick.entry == Of::Tick && tick.instant.as_millis() > latest {
             let early = tick.instant.as_millis() - latest;
             return Err(format!("{tick:?} begins {early} ms before it may by any clock"));
@@ -263,7 +263,7 @@ impl Ticks {
 
     /// In quiet it runs: at its ticks, and when it is wanted.
     fn is_alive(&self, registry: &Registry, census: &Census, number: usize) -> Result<(), String> {
-        // Where schedules are looked at there is a clock.
+        // A census that looks at schedules has a clock.
         let Some(shows) = census.store_shows else { return Ok(()) };
         let habits = registry.schedule(number).ok_or("nobody knows it")?;
         let schedule = self.schedules.get(&number).ok_or("it was never run")?;
@@ -272,8 +272,8 @@ impl Ticks {
             return Err(format!("it was wanted in quiet, and has not begun: {wanted:?}"));
         }
         let (Some(clock), Some(calm)) = (self.clock, registry.calm()) else { return Ok(()) };
-        // When the clock has gone back there may be no tick for so long; nor while some do not believe it yet
-        // by which a pause has ended.
+        // After the clock has gone back there may be no tick for so long; nor while some instances do not believe it
+        // yet by which a pause has ended.
         if clock.is_beyond_all(calm) && schedule.begun.is_none_or(|begun| begun < calm) {
             return Err("no tick has begun since nothing is done to anybody".to_owned());
         }
@@ -322,12 +322,12 @@ impl Schedule {
         Ok(())
     }
 
-    /// Ticks are written down without a gap, whoever does.
+    /// Ticks are written down without a gap, whichever instance does.
     fn covers(&mut self, habits: &Habits, tick: TickId, from: StoreTime) -> Result<(), String> {
         if tick.entry == Of::Order {
             return Ok(());
         }
-        // It has none before it was defined, but for those who go by an earlier time yet.
+        // The schedule has none before it was defined, but for instances that go by an earlier time yet.
         let Some(before) = self.covered.max(self.since) else { return Ok(()) };
         if from > before.plus(habits.every) {
             return Err(format!("ticks are missing between {before} and {from}"));
@@ -350,7 +350,7 @@ impl Schedule {
                 "attempt {attempt} at {tick:?} begins under term {term}, which is not on record"
             ));
         }
-        // Whose lock was deleted by hand, or taken by force, may begin late what it claimed before.
+        // An owner whose lock was deleted by hand, or taken by force, may begin late what it claimed before.
         let key = FIRST_SCHEDULE + tick.schedule;
         let is_void = registry.grant(key, term).is_none_or(|grant| grant.void);
         if !is_void {
@@ -390,7 +390,7 @@ impl Schedule {
             return Ok(());
         }
         *begun += 1;
-        // Those before a pause, and those after it.
+        // Ticks before a pause, and those after it.
         let most = habits.at_most * if self.was_paused { 2 } else { 1 };
         if *begun > most {
             return Err(format!("{begun} ticks are made up for under term {term}, of {most} at most"));

@@ -73,7 +73,7 @@ impl Blocked {
         Self { store, lease, enough, holder }
     }
 
-    /// Asks for the key, and says whether the job had been told to stop when somebody else was granted it.
+    /// Asks for the key, and says whether the job had been told to stop when another instance was granted it.
     fn another(&self, within: Duration) -> Option<bool> {
         runtime().block_on(async {
             let elect = Elect::builder(self.store.clone() as Arc<dyn Store>, long("waits"));

@@ -1,6 +1,6 @@
 //! Budget of events: how often each may happen, which makes the space of states finite.
 //!
-//! Nothing is cut at random. Within its budget every order of events is gone through.
+//! No order is cut at random. Within its budget every order of events is gone through.
 
 use crate::model::world::Time;
 

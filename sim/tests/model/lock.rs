@@ -152,7 +152,7 @@ impl Protocol {
         }
     }
 
-    /// The lock was granted to a ticket of ours, whoever says so.
+    /// The lock was granted to a ticket of ours, whichever message says so.
     fn learn(&self, world: &mut World, id: Id, grant: Grant) {
         match self.meaning(world, id, grant) {
             Meaning::Known => {}
@@ -198,7 +198,7 @@ impl Protocol {
         let instance = world.at_mut(id);
         self.changed(instance);
         let Answer::Granted(term) = answer else {
-            // What runs here under that ticket has lost its lock: it is told, and ends.
+            // A job that runs here under that ticket has lost its lock: it is told, and ends.
             if instance.held.is_some_and(|held| held.ticket == place.ticket) {
                 instance.held = None;
             }
@@ -252,7 +252,7 @@ impl Protocol {
         }
     }
 
-    /// R11: this answer makes nobody a holder.
+    /// R11: this answer makes no instance a holder.
     pub(crate) fn release_answered(&self, world: &mut World, id: Id, to: Option<Place>) {
         let instance = world.at_mut(id);
         let Some(term) = instance.returning.take() else { return };

@@ -51,7 +51,7 @@ pub(crate) fn properties() -> Vec<Property<Protocol>> {
             })
         }),
         Property::always(TERMS_RISE, |_, world: &World| !world.fell),
-        // Whoever runs is whom a majority names: nobody began on less, and nobody took it since.
+        // The instance that runs is the one that a majority names: none began on less, and none took it since.
         Property::always(KNOWN, |_, world: &World| {
             inside(world).all(|id| {
                 let instance = world.at(id);

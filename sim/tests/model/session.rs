@@ -1,7 +1,7 @@
 //! An instance's own session: opened, kept alive by beats, over, closed, and another one opened.
 //!
-//! What the end of a session does to its jobs is done at once: nothing is polled after the end (R9),
-//! whether the instance has noticed or not, so when it notices makes no difference.
+//! The end of a session acts on its jobs at once: no job is polled after the end (R9), whether the instance has
+//! noticed or not, so when it notices makes no difference.
 
 use crate::model::{
     action::Action,
@@ -98,7 +98,7 @@ impl Protocol {
                 instance.end = instance.end.max(end);
                 instance.life = Life::Valid;
                 instance.confirmed = instance.confirmed.max(nonce);
-                // Those before it are met no more.
+                // Attempts before it are met no more.
                 instance.sent[..usize::from(nonce.max(1) - 1)].fill(0);
                 if self.is_past(now, instance.end) {
                     self.end_session(world, id);

@@ -33,7 +33,7 @@ impl Protocol {
             Request::Declare { session, mark } => {
                 let record = &mut records.sessions[usize::from(session)];
                 if justifies(mark, *record) {
-                    // What else it says is read no more.
+                    // The rest of the record is read no more.
                     *record = SessionRecord { standing: Standing::Dead, ..SessionRecord::default() };
                 }
                 sighting(*record)
@@ -78,7 +78,7 @@ impl Protocol {
         if records.lock.holding == Some(place) { Answer::Granted(records.lock.term) } else { Answer::Held }
     }
 
-    /// R6: a no-op for anybody else, and under any other term.
+    /// R6: a no-op for any other session, and under any other term.
     fn release(&self, lock: &mut Lock, session: Session, term: Term, to: Option<Place>) {
         let held_by_it = lock.holding.is_some_and(|held| held.session == session);
         if held_by_it && (lock.term == term || self.is(Wrong::ReleaseAnyTerm)) {

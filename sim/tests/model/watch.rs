@@ -1,4 +1,4 @@
-//! Observation of somebody else's session: what was seen of it, and for how long (R3).
+//! Observation of another instance's session: what was seen of it, and for how long (R3).
 //!
 //! A look is one step: what counts is when its answer arrives, and an answer that takes its time only
 //! makes the count begin later. An observer watches one session, that of the lock's holder.
@@ -89,8 +89,8 @@ impl Protocol {
     }
 }
 
-/// The holder's session, unless it is the observer's own. One that is steady is seen to beat: nobody
-/// would ever declare it.
+/// The holder's session, unless it is the observer's own. One that is steady is seen to beat: no instance would ever
+/// declare it.
 fn watched(world: &World, id: Id) -> Option<Session> {
     let holder = world.majority.lock.holding?.session;
     let steady = world.instances.iter().any(|it| it.session == holder && it.is_steady());

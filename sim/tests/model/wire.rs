@@ -1,6 +1,6 @@
 //! Messages on their way: requests that may arrive late, twice or never, and answers that may be lost.
 //!
-//! A request that was not answered in time is unknown (R8): nobody awaits it any more, and it may be
+//! A request that was not answered in time is unknown (R8): no instance awaits it any more, and it may be
 //! applied all the same, whenever. An answer counts when a majority keeps what it tells; that of a
 //! release, when the primary has it.
 
@@ -132,7 +132,7 @@ impl Protocol {
             match message.progress {
                 Progress::Sent => {
                     actions.push(Action::Apply(message));
-                    // What is never applied is lost too: that it is gone matters where room is needed.
+                    // A message that is never applied is lost too: that it is gone matters where room is needed.
                     if !message.awaited && !self.has_room(world) {
                         actions.push(Action::Lose(message));
                     }

@@ -83,7 +83,7 @@ pub(crate) struct SessionRecord {
 pub(crate) struct Lock {
     pub(crate) term: Term,
     pub(crate) holding: Option<Place>,
-    /// By whoever held it before, in its release.
+    /// By the holder before, in its release.
     pub(crate) handed: bool,
 }
 
@@ -130,7 +130,7 @@ pub(crate) enum Life {
     Opening,
     /// Jobs may run until `end`.
     Valid,
-    /// Nothing runs under it any more.
+    /// No job runs under it any more.
     Over,
 }
 
@@ -196,7 +196,7 @@ pub(crate) enum Mark {
     Beat(Nonce),
     /// No record at all.
     Missing,
-    /// Nothing in particular. Only wrong designs declare so.
+    /// No ground in particular. Only wrong designs declare so.
     Any,
 }
 

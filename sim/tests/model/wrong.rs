@@ -34,7 +34,7 @@ pub(crate) enum Wrong {
     NewerTerm,
     /// R7: a take of a smaller ticket, which came late, starts a new term.
     SmallerTicket,
-    /// R8: a take without an answer was none: nobody looks, and its number is used again.
+    /// R8: a take without an answer was none: its instance does not look, and uses its number again.
     UnknownIsNo,
     /// R9: a lock is released when its job is told to stop, not when it has stopped.
     ReleaseBeforeDrain,

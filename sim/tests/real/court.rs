@@ -1,6 +1,6 @@
 //! Brings what the store has applied and what the processes said into one order, and has it judged.
 //!
-//! When exactly something was applied is seen by nobody; only when it was known to be. A grant stands
+//! The exact time at which something was applied is not seen; only when it was known to be. A grant stands
 //! in the history where it was first known for certain: where its instance was told of it, or where it was
 //! read in the stream of changes, and never behind what was committed later. A beat stands where it was sent.
 //! So every verdict holds whatever the true moments were.
@@ -23,7 +23,7 @@ use crate::{
     ticks::{Entry as Tick, Ticks},
 };
 
-/// Nothing is too late here, on whichever machine: that is judged where time is simulated, by the same checkers.
+/// No entry is too late here, on whichever machine: that is judged where time is simulated, by the same checkers.
 const SLACK: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The ground of a death that the store has proven.
@@ -166,7 +166,7 @@ impl Court {
     pub(crate) fn judge_until(&mut self, until: Moment) -> Option<Violation> {
         let bounds = applied_by(&self.heard, &self.applied);
         self.judge_proofs(&bounds, until);
-        // What the store has applied stands before what was heard at the same moment.
+        // Entries that the store has applied stand before those that were heard at the same moment.
         let mut entries = stored(&self.applied, &bounds, &self.lives);
         entries.extend(said(&self.heard, self.ttl, &self.opened));
         entries.sort_by_key(|entry| entry.at);

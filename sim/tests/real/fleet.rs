@@ -1,4 +1,4 @@
-//! A fleet of holders' processes on one database, and what is known of it: who works under which lock,
+//! A fleet of holders' processes on one database, and what is known of it: which member works under which lock,
 //! and what all of them, and the store, have said.
 
 use std::{
@@ -52,7 +52,7 @@ pub(crate) struct Plan {
     pub(crate) keys: usize,
     pub(crate) tasks: usize,
     pub(crate) database: String,
-    /// True if the clocks of all servers agree. Where they do not, nobody can say which ticks there were.
+    /// True if the clocks of all servers agree. Where they do not, it is unknown which ticks there were.
     pub(crate) one_time: bool,
     pub(crate) pace: Pace,
     /// Parts that misbehave in the programs of the first half of its members.
@@ -67,7 +67,7 @@ impl Plan {
         member < self.members / 2
     }
 
-    /// Where there are several, a part that blocks for ever would end the others: the second member has them without.
+    /// Among several, a part that blocks for ever would end the others: the second member has them without.
     fn ills_of(&self, member: usize) -> Vec<Ill> {
         let mut ills = if self.is_ill(member) { self.ills.clone() } else { Vec::new() };
         if member == 1 && ills.len() > 1 {
@@ -192,7 +192,7 @@ impl Process {
         let mut child = command
             .args(["--exact", "holder::holds", "--ignored", "--nocapture", "--test-threads=1"])
             .env(ORDER, serde_json::to_string(&order).expect("it is plain data"))
-            // What is typed here to end the run ends the harness first.
+            // A key that is typed here to end the run ends the harness first.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -226,7 +226,7 @@ impl Process {
         stat.rsplit(") ").next()?.chars().next()
     }
 
-    /// Until it has said the last that it will say.
+    /// Waits until it has said the last that it will say.
     async fn heard_out(&mut self) {
         let ended = within("a process has ended", self.ended.wait_for(|ended| *ended)).await;
         drop(ended.expect("its thread says so before it goes"));
@@ -302,7 +302,7 @@ impl Fleet {
         self.hearing.ears().heard.push(Heard { at: now(), life, line: Line::Seen(what) });
     }
 
-    /// Something is done to somebody else.
+    /// Records a fault outside of the members.
     pub(crate) fn trouble(&self, what: impl Into<String>) {
         self.done_to(None, EventKind::Fault(what.into()));
     }
@@ -368,12 +368,12 @@ impl Fleet {
         held.into_iter().max_by_key(|(_, keys)| keys.len())
     }
 
-    /// The same, when somebody has worked within that time.
+    /// The same, once a member has worked within that time.
     pub(crate) async fn until_busiest(&self, recent: Duration) -> (usize, Vec<usize>) {
         until("somebody works", async || self.busiest(now() - recent).ok_or("nobody")).await
     }
 
-    /// Last poll of a key: when, by whom, under which term.
+    /// Last poll of a key: its time, its instance, its term.
     pub(crate) fn last_poll(&self, key: usize) -> Option<(Moment, Life, Term)> {
         self.hearing.ears().polled.get(&key).copied()
     }
@@ -401,7 +401,7 @@ impl Fleet {
         ears.jobs.iter().filter(works).map(|(key, _)| *key).collect()
     }
 
-    /// When a job of another member first began at that key after that moment.
+    /// Time at which a job of another member first began at that key after that moment.
     pub(crate) fn began_elsewhere(&self, key: usize, member: usize, after: Moment) -> Option<Moment> {
         let ears = self.hearing.ears();
         let jobs = ears.jobs.get(&key).into_iter().flatten();
@@ -426,9 +426,9 @@ impl Fleet {
     }
 
     /// The keys that are not held, or not worked under since then by the very term that the store has, and the tasks
-    /// that nobody alive holds. Nothing, if the store does not answer.
+    /// that no living session holds. `None` if the store does not answer.
     ///
-    /// A task that died with several processes rests: nobody need work at it.
+    /// A task that died with several processes rests: no member need work at it.
     async fn not_held(&self, since: Moment) -> Option<Vec<usize>> {
         let polled = |key: usize| self.last_poll(key).filter(|(at, ..)| *at > since);
         let quiet: Vec<_> = (0..self.plan.keys).filter(|key| polled(*key).is_none()).collect();

@@ -72,7 +72,7 @@ pub(crate) struct Order {
 pub(crate) enum Pace {
     /// A takeover in three seconds.
     Quick,
-    /// A ttl that nobody can wait for unnoticed, and many keys.
+    /// A ttl that cannot be waited for unnoticed, and many keys.
     Patient,
 }
 
@@ -134,8 +134,8 @@ impl Clock for Looked {
     }
 }
 
-/// When the engine found that this poll of a job may begin. However long the thread loses its processor after that,
-/// nothing can stop the poll.
+/// Time at which the engine found that this poll of a job may begin. However long the thread loses its processor
+/// after that, nothing can stop the poll.
 fn allowed_at() -> Moment {
     LOOKED.get().unwrap_or_else(|| SystemClock::new().now())
 }
@@ -195,7 +195,7 @@ async fn live(order: Order, illness: Arc<Illness>, mut told: mpsc::UnboundedRece
                 Some(("idle", _)) => idle.store(true, Ordering::SeqCst),
                 Some(("close", _)) => break,
                 Some((other, _)) => panic!("{other} is no order"),
-                // Whoever wanted it is gone.
+                // The fleet that wanted it is gone.
                 None => return,
             },
             started = async { starting.as_mut().expect("checked").await }, if starting.is_some() => {
@@ -471,7 +471,7 @@ impl Hands {
             }
             sleep(dice.between(Duration::from_millis(50), Duration::from_millis(200))).await;
         };
-        // Somebody holds a later term, which this job will be told soon.
+        // Another instance holds a later term, which this job will be told soon.
         let Some(fence) = fence else { return std::future::pending().await };
         loop {
             if let Ok(version) = resource.write(&fence, self.key).await {

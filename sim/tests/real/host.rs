@@ -1,4 +1,4 @@
-//! A fleet on the SQLite store of one machine, whose processes are killed: whoever waits replaces them at once, as their
+//! A fleet on the SQLite store of one machine, whose processes are killed: waiters replace them at once, as their
 //! deaths are proven. One that is frozen is replaced after its ttl.
 //!
 //! `TENURE_HOST_SECONDS=180 cargo test -p tenure-sim --all-features --test real host:: -- --nocapture` is the long run,
@@ -140,8 +140,8 @@ async fn judged(fleet: &mut Fleet, after: &str) {
     assert!(judged.is_none(), "after {after}: {}", judged.unwrap());
 }
 
-/// Of locks: a task may rest that has died with several processes, and is taken for the cause, which nobody here could
-/// tell from chance.
+/// Of locks: a task may rest that has died with several processes, and is taken for the cause, which could not be
+/// told from chance here.
 fn locks_of(keys: Vec<usize>) -> Vec<usize> {
     keys.into_iter().filter(|key| *key < KEYS).collect()
 }
@@ -149,7 +149,7 @@ fn locks_of(keys: Vec<usize>) -> Vec<usize> {
 /// Waits until others work at the locks that a member had at that moment. Answers with when each of them began.
 async fn replaced(fleet: &Fleet, member: usize, moment: Moment) -> Vec<Moment> {
     until(&format!("others work at the locks that {member} had"), async || {
-        // What others have said until then is heard within a moment; who took a lock before that is no heir.
+        // Messages of others until then are heard within a moment; a process that took a lock before that is no heir.
         let had = locks_of(fleet.works_at(member, moment));
         let began = had.iter().filter_map(|key| fleet.began_elsewhere(*key, member, moment));
         let began: Vec<_> = began.collect();
@@ -211,14 +211,14 @@ async fn a_fleet_on_a_file_keeps_its_promises_when_its_processes_are_killed() {
     let judged = fleet.end().await;
     assert!(judged.is_none(), "at the end: {}", judged.unwrap());
     for session in killed_sessions {
-        // One that its own instance had given up may be anybody's to declare.
+        // A session that its own instance had given up may be declared by any other.
         let ground = fleet.court.ground(session).filter(|_| !fleet.court.is_given_up(session));
         assert!(ground.is_none_or(|ground| ground == PROVEN), "somebody waited for a ttl: {ground:?}");
     }
     println!("{} entries judged, no violation", fleet.court.entries());
 }
 
-/// Prints how long locks were held by nobody, beside how long the kernel takes.
+/// Prints how long locks had no holder, beside how long the kernel takes.
 fn tell(mut waits: Vec<Duration>, mut floor: Vec<Duration>) {
     waits.sort_unstable();
     floor.sort_unstable();
@@ -245,7 +245,7 @@ async fn a_frozen_one_is_replaced_after_its_ttl(fleet: &mut Fleet) {
         let (member, _) = fleet.until_busiest(RECENT).await;
         fleet.freeze(member).await;
         let frozen = now();
-        // In the middle of a write it lets nobody else write for as long as it stands still.
+        // In the middle of a write it lets no other process write for as long as it stands still.
         if tokio::task::block_in_place(|| fleet.record.is_writable()) {
             let began = replaced(fleet, member, frozen).await;
             if let Some(first) = began.iter().min() {

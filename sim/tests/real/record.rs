@@ -81,7 +81,7 @@ impl Record {
         }
     }
 
-    /// Nothing, if the store does not answer.
+    /// Returns `None` if the store does not answer.
     pub(crate) async fn locks(&self) -> Option<Locks> {
         match self {
             Self::Mongo { client, database } => {
@@ -91,7 +91,7 @@ impl Record {
         }
     }
 
-    /// Keys of these that somebody stands in the queue for. Nothing, if the store does not answer.
+    /// Keys of these that have a waiter in the queue. `None` if the store does not answer.
     pub(crate) async fn waited_for(&self, keys: &[usize]) -> Option<BTreeSet<usize>> {
         let all = match self {
             Self::Mongo { client, database } => {
@@ -102,13 +102,13 @@ impl Record {
         Some(all.into_iter().filter(|key| keys.contains(key)).collect())
     }
 
-    /// Returns whether somebody can write into the file, or nobody may for as long as a process stands still.
+    /// Returns whether the file can be written, or cannot for as long as a process stands still.
     pub(crate) fn is_writable(&self) -> bool {
         let Self::File(audit) = self else { panic!("nobody locks a whole set") };
         audit.is_writable()
     }
 
-    /// The ledger of the schedule. Nothing, if the store does not answer.
+    /// The ledger of the schedule. `None` if the store does not answer.
     pub(crate) async fn ledger(&self) -> Option<Vec<Tick>> {
         match self {
             Self::Mongo { client, database } => {

@@ -125,7 +125,7 @@ impl World {
         println!("{after}: every key held {held:.1?} later; {} entries judged", self.fleet.court.entries());
     }
 
-    /// Puts the proxy of the primary into a mode in which nobody follows it any more, until there is another
+    /// Puts the proxy of the primary into a mode in which no member follows it any more, until there is another
     /// primary and something was swallowed.
     async fn depose_by(&mut self, mode: Mode) {
         let before = self.set.primary().await;
@@ -230,7 +230,7 @@ async fn the_network_fails(world: &mut World) {
     }
     world.depose_by(Mode::RepliesLost).await;
 
-    // It hears nobody and is heard: so it stays the primary, and nobody can hold anything.
+    // The primary hears no requests and is heard: so it stays the primary, and no lock can be held.
     let here = &*world;
     let unheard = async |_: &Node, proxy: &Proxy| {
         let swallowed = proxy.swallowed();

@@ -1,6 +1,6 @@
 //! Fleets half of whose programs misbehave: their logs, recorders, callbacks, handlers of commands and sources of
 //! connection strings panic, block or lag at each call, and their runtimes are hardly driven. Meanwhile servers and
-//! processes fail. Nobody works beside the next holder, no key is held by nobody, and the other half goes on.
+//! processes fail. No process works beside the next holder, no key is without a holder, and the other half goes on.
 //!
 //! `TENURE_STORM=each TENURE_STORM_SECONDS=120 cargo test -p tenure-sim --all-features --test real storm:: --
 //! --nocapture` has a fleet for each of them; `TENURE_STORM=log-blocks,uri-panics` one for these.

@@ -103,7 +103,7 @@ async fn a_run_that_ignores_its_cancellation_keeps_its_schedule_until_it_returns
     let two = with(&crew, "b", "0 * * * *", |one| one, blocks(&crew, "b", MINUTE, true)).await;
     two.elect.schedules().until(tenure::spread::SpreadStatus::is_settled).await;
     one.elect.schedules().drain();
-    // The registry sees that nobody else runs it.
+    // The registry sees that no other member runs it.
     pass(4 * MINUTE).await;
     let first = crew.registry.runs();
     assert_eq!(first.len(), 1);

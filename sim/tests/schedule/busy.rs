@@ -39,7 +39,7 @@ fn shares(member: &Member) -> Vec<usize> {
     status.members.iter().map(|member| member.tasks).collect()
 }
 
-/// Until the schedules are shared out like this; answers with how long it took.
+/// Waits until the schedules are shared out like this; answers with how long it took.
 async fn shared(member: &Member, shares: &[usize], within: Duration) -> Option<Duration> {
     let begun = tokio::time::Instant::now();
     let is_so =

@@ -202,7 +202,7 @@ async fn an_entry_that_another_owner_has_finished_is_left_alone() {
     let member = crew.with("a", HOURLY, |schedule| schedule).await;
     let mut events = member.schedule.as_ref().unwrap().events();
     pass(HOUR / 2).await;
-    // Somebody has been there: the store's clock was ahead, and is not any more.
+    // Another owner has been there: the store's clock was ahead, and is not any more.
     let session = tenure::model::SessionId::from_u128(7);
     let claim = Claim {
         run: tenure::model::RunId::tick(Crew::id(NAME), at(3600)),

@@ -41,7 +41,7 @@ pub(crate) struct Crew {
     pub(crate) memory: MemoryStore,
     pub(crate) registry: Arc<Registry>,
     pace: Pace,
-    /// No hint reaches anybody.
+    /// No hint reaches any member.
     deaf: bool,
     /// Retention of the history in the configuration, if any.
     kept: Option<(Duration, usize)>,
@@ -297,7 +297,7 @@ fn told(run: &RunRecord) -> String {
     }
 }
 
-/// So many seconds after the beginning.
+/// The time so many seconds after the beginning.
 pub(crate) fn at(seconds: u64) -> StoreTime {
     BEGINNING.plus(Duration::from_secs(seconds))
 }

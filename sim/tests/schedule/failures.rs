@@ -1,4 +1,4 @@
-//! Ticks that have failed for good: who is told, when, and that it is told once.
+//! Ticks that have failed for good: the listeners, the time, and that it is told once.
 
 use std::{
     sync::{Arc, Mutex},

@@ -25,7 +25,7 @@ async fn one(crew: &Crew, number: usize) -> Member {
     crew.with_job(&holder, "* * * * * *", all, job).await
 }
 
-/// Until just after the next tick: its run is on.
+/// Waits until just after the next tick: its run is on.
 async fn mid_tick(crew: &Crew) {
     let millis = u64::try_from(crew.now().as_millis()).unwrap();
     pass(Duration::from_millis(1000 - millis % 1000 + 10)).await;
@@ -40,7 +40,7 @@ async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once(
     }
     pass(10 * SECOND).await;
     let begun = crew.registry.runs()[0].instant;
-    // What a healthy owner runs: not what waits for a dead one's lease to end, nor what is made up for then.
+    // Runs of a healthy owner: not those that wait for a dead one's lease to end, nor those made up for then.
     let mut healthy = Vec::new();
     let mut next = FLEET;
     let rounds: u32 = if tenure_sim::is_whole() { 20 } else { 8 };
@@ -88,7 +88,7 @@ async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once(
         assert_eq!(run.id.entry, Entry::Tick);
         assert_eq!(run.finish.as_ref().map(|finish| finish.outcome), Some(Outcome::Succeeded), "{run:?}");
     }
-    // What was begun again is what a dead owner had begun.
+    // Runs that were begun again are those that a dead owner had begun.
     let again = crew.registry.runs().len() - ledger.len();
     assert!(again <= rounds as usize + 1, "{again}");
     let mut lateness: Vec<_> = healthy.iter().map(|run| run.at.since(run.instant)).collect();

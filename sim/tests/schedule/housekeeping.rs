@@ -1,4 +1,4 @@
-//! Names that nobody has, listings and deletions, and schedules that nobody runs.
+//! Unknown names, listings and deletions, and schedules that no instance runs.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -68,7 +68,7 @@ async fn orders_given_in_the_same_millisecond_are_runs_of_their_own() {
     assert_eq!(crew.registry.instants().into_iter().collect::<BTreeSet<_>>(), given);
 }
 
-/// Two pauses in a time in which nobody has the schedule.
+/// Two pauses in a time in which no instance has the schedule.
 #[tokio::test(start_paused = true)]
 async fn ticks_of_every_pause_are_told_as_that_also_if_nobody_had_the_schedule() {
     let crew = Crew::new();
@@ -135,7 +135,7 @@ async fn a_schedule_that_nobody_runs_is_told_once_by_one_instance() {
         all.iter().map(|one| (one.schedule.as_str(), one.due)).collect::<Vec<_>>(),
         [(NAME, at(2 * 3600))]
     );
-    // Whoever runs it again puts an end to it.
+    // An instance that runs it again puts an end to it.
     let _again = crew.with("d", "0 * * * *", |schedule| schedule).await;
     pass(MINUTE).await;
     assert_eq!(others[1].elect.schedules().overdue().await.unwrap(), []);
@@ -189,7 +189,7 @@ async fn schedules_are_listed_and_deleted() {
     assert_eq!(crew.ledger().await, []);
     assert!(!schedules.delete(NAME).await.unwrap(), "it is gone");
     assert!(schedules.clone().even_if_owned().delete("other").await.unwrap());
-    // Whoever has it again begins anew.
+    // An instance that has it again begins anew.
     let _again = crew.with("c", "* * * * *", |schedule| schedule).await;
     pass(90 * SECOND).await;
     assert_eq!(crew.ledger().await.len(), 1);

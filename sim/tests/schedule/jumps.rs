@@ -1,4 +1,4 @@
-//! The store's clock jumps, and nobody is there for a day: it moves when ticks are run, never how often.
+//! The store's clock jumps, and no instance is there for a day: it moves when ticks are run, never how often.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -15,7 +15,7 @@ fn capped(schedule: ScheduleBuilder) -> ScheduleBuilder {
     schedule.misfire(Misfire::All { window: HOUR, at_most: CAP })
 }
 
-/// The longest time in which nothing was run, by the clock of those who wait.
+/// The longest time in which nothing was run, by the clock of the waiters.
 async fn longest_silence(crew: &Crew, time: Duration) -> Duration {
     let begun = tokio::time::Instant::now();
     let (mut last, mut longest, mut runs) = (begun, Duration::ZERO, crew.registry.runs().len());
@@ -66,7 +66,7 @@ async fn a_store_that_stays_a_month_ahead_and_comes_back_is_followed_within_the_
     let after = crew.registry.runs().len() - before;
     assert!(after <= 20 * 60 + CAP as usize + 1, "{after} runs: no burst beyond the cap");
     nothing_twice(&crew);
-    // And back: what was run under the wrong time is not run again, and nobody waits for a month.
+    // And back: what was run under the wrong time is not run again, and no tick waits for a month.
     let before = crew.registry.runs().len();
     crew.clock.step_wall_back(30 * DAY);
     let silence = longest_silence(&crew, 20 * MINUTE).await;
@@ -74,7 +74,7 @@ async fn a_store_that_stays_a_month_ahead_and_comes_back_is_followed_within_the_
     let after = crew.registry.runs().len() - before;
     assert!(after <= 20 * 60 + CAP as usize + 1, "{after} runs: no burst beyond the cap");
     nothing_twice(&crew);
-    // Whoever takes over goes on from there, too.
+    // The instance that takes over goes on from there, too.
     let begun = crew.now();
     members.remove(0).elect.close().await;
     members.remove(0).elect.close().await;
@@ -143,7 +143,7 @@ async fn a_store_that_cannot_be_reached_for_a_day_is_made_up_for_within_the_cap(
     nothing_twice(&crew);
 }
 
-/// Runs while the clocks change, if somebody else has the schedule every twenty minutes.
+/// Runs while the clocks change, if another instance has the schedule every twenty minutes.
 async fn over_a_change(
     from: u64,
     expression: &str,
@@ -184,7 +184,7 @@ async fn a_purge_by_a_clock_that_is_doubted_makes_nothing_run_twice() {
     let _member = crew.with("a", "*/10 * * * * *", |schedule| schedule.keep_history(10 * MINUTE, 10)).await;
     pass(20 * MINUTE).await;
     crew.clock.step_wall_back(15 * MINUTE);
-    // Until it is believed: its ticks have run before.
+    // Time until it is believed: its ticks have run before.
     pass(6 * MINUTE).await;
     let before = crew.registry.runs().len();
     crew.clock.step_wall(40 * MINUTE);

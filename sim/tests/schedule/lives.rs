@@ -382,7 +382,7 @@ impl Life {
         wrong.extend(self.twice());
         wrong.extend(self.paused());
         let ledger = self.crew.ledger().await;
-        // What ran just now may still be on.
+        // A run that was on just now may still be on.
         let lately = self.crew.now().minus(self.rules.takes * 2 + MINUTE);
         // And what was due before it may wait for its turn.
         let settled = lately.minus(self.rules.window());
@@ -478,7 +478,7 @@ impl Life {
         wrong
     }
 
-    /// Nothing begins while it is paused, once its owner may know of it.
+    /// No run begins while it is paused, once its owner may know of it.
     fn paused(&self) -> Vec<String> {
         let heard = self.operator.elect.config().poll_interval() * 2 + SECOND;
         let log = self.log.lock().unwrap();

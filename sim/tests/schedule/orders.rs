@@ -19,7 +19,7 @@ async fn a_schedule_that_is_held_back_runs_nothing_and_says_so() {
     let one = crew.with("a", "* * * * *", |schedule| schedule).await;
     let two = crew.with("b", "* * * * *", |schedule| schedule).await;
     pass(90 * SECOND).await;
-    // By one who does not own it, and need not even have it.
+    // By an instance that does not own it, and need not even have it.
     let operator = crew.member("op").await;
     operator.elect.schedules().pause("report", why("the printer is on fire")).await.unwrap();
     pass(5 * MINUTE).await;
@@ -27,7 +27,7 @@ async fn a_schedule_that_is_held_back_runs_nothing_and_says_so() {
     let status = one.schedule.as_ref().unwrap().status().await.unwrap().unwrap();
     assert!(status.to_string().contains("paused since 2026-01-01T00:01:30"), "{status}");
     assert!(status.to_string().contains("by op: the printer is on fire"), "{status}");
-    // It stays so, whoever has it.
+    // The pause stays, whichever instance has the schedule.
     one.elect.close().await;
     two.elect.close().await;
     let three = crew.with("c", "* * * * *", |schedule| schedule).await;
@@ -73,7 +73,7 @@ async fn a_schedule_is_run_now_once_also_if_it_is_held_back() {
     assert!(crew.ledger().await.iter().all(|run| run.id.entry == Entry::Order && run.has_succeeded()));
     let status = schedule.status().await.unwrap().unwrap();
     assert!(status.record.orders.is_empty(), "it waits no more");
-    // Whoever has it next does not run it again.
+    // The next owner does not run it again.
     member.elect.close().await;
     let _next = crew.with("b", "@hourly", |schedule| schedule).await;
     pass(HOUR).await;
@@ -180,7 +180,7 @@ async fn a_tick_that_was_due_before_a_pause_waits_for_its_end() {
     let member = crew.with("a", "@hourly", |schedule| schedule).await;
     pass(30 * MINUTE).await;
     member.elect.close().await;
-    // Nobody is there at one and at two; then somebody says stop, and only then somebody comes.
+    // No instance is there at one and at two; then an operator says stop, and only then an instance comes.
     pass(2 * HOUR).await;
     let operator = crew.member("op").await;
     operator.elect.schedules().pause("report", why("")).await.unwrap();

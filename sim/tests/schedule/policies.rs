@@ -19,7 +19,7 @@ use crate::schedule::crew::{Crew, HOUR, MINUTE, Member, NAME, SECOND, at, pass};
 
 const MINUTELY: &str = "* * * * *";
 
-/// A schedule by the minute, of which nobody is there from 00:01:30 to 00:11:30.
+/// A schedule by the minute, without an owner from 00:01:30 to 00:11:30.
 async fn after_an_outage(set: impl Fn(ScheduleBuilder) -> ScheduleBuilder) -> (Crew, Member) {
     let crew = Crew::new();
     let member = crew.with("a", MINUTELY, &set).await;

@@ -1,4 +1,4 @@
-//! Ticks that were claimed and not begun: nobody has run them, so they are not lost, and not run too late.
+//! Ticks that were claimed and not begun: no instance has run them, so they are not lost, and not run too late.
 
 use std::time::Duration;
 
@@ -165,7 +165,7 @@ async fn a_claim_that_is_answered_too_late_is_given_back() {
     one.faulty.intercept().heal();
     pass(MINUTE).await;
     assert_eq!(crew.told().await, ["01:00:00 not begun 1", "01:00:00-01:00:00 1 too late"]);
-    // Whoever has it next finds both.
+    // The next owner finds both.
     let _two = crew.with("b", HOURLY, in_time).await;
     one.kill().await;
     pass(10 * MINUTE).await;

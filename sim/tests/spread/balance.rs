@@ -204,7 +204,7 @@ async fn a_member_drained_by_an_operator_has_no_tasks_until_it_is_undrained() {
         say(false).await;
         first.spread.until(|status| status.share().len() == 10).await;
         team.settled(&players).await;
-        // What was just moved may rest before it moves again.
+        // A task that was just moved may rest before it moves again.
         tokio::time::sleep(SECOND * 5).await;
     }
     say(true).await;

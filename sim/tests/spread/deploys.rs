@@ -157,7 +157,7 @@ async fn two_versions_that_each_have_tasks_of_their_own_share_out_all_of_them() 
     let later = Team::beside_with(&team, 10..110);
     let mut new = joined(&later, "new", 5).await;
     assert_even(&team, &[&old, &new], 110).await;
-    // What a pod had that dies goes to both.
+    // The tasks of a pod that dies go to both.
     new.remove(0).kill().await;
     tokio::time::sleep(SECOND * 60).await;
     assert_even(&team, &[&old, &new], 110).await;

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::spread::team::{SECOND, SPREAD, Team, counts};
 
-/// Until all tasks run; how long that took.
+/// Waits until all tasks run; answers with how long that took.
 async fn all_run(team: &Team, within: Duration) -> Duration {
     let begun = Instant::now();
     while team.registry.running() < team.keys().len() {
@@ -221,7 +221,7 @@ async fn on_a_store_that_fails_again_and_again_nothing_runs_twice_and_all_runs_i
             let name = format!("pod-{starts}");
             players.push(team.join_on(faulty(4 + seed), &name, 7 + starts as u64 * 100 + seed).await);
         }
-        // Calm: those that fail are replaced by those that do not.
+        // Calm: instances that fail are replaced by instances that do not.
         for player in players {
             player.elect.close().await;
         }

@@ -33,7 +33,7 @@ impl Intercept for Way {
     }
 }
 
-/// So many, each with a way of its own to the store, when they have shared out the tasks.
+/// Players, each with a way of its own to the store, when they have shared out the tasks.
 async fn with_ways(team: &Team, pods: u64) -> (Vec<Player>, Vec<Way>) {
     let (mut players, mut ways) = (Vec::new(), Vec::new());
     for pod in 0..pods {
@@ -192,7 +192,7 @@ async fn tasks_that_fail_on_one_machine_run_on_the_others_until_it_is_mended() {
              probes, {least} run at least; even {:.0?} after it is mended",
             mended.elapsed()
         );
-        // What ran was stopped for a probe at a time, and for nothing else.
+        // Running tasks were stopped for a probe at a time, and for nothing else.
         assert!(least == 29 && probes <= 16, "{least} {probes}");
         assert!(mended.elapsed() <= SECOND * 900, "{:?}", counts(&pods));
     }
@@ -251,7 +251,7 @@ async fn a_failing_member_that_has_its_part_is_not_probed_and_like_the_others_af
         pods.push(Player { elect, spread, gate, counts });
     }
     team.settled(&pods).await;
-    // One gives up some of its tasks, and is mended before anybody knows that it fails. Then others come, and what it
+    // One gives up some of its tasks, and is mended before any other knows that it fails. Then others come, and what it
     // has left is all of its part.
     broken.store(true, Ordering::Relaxed);
     tokio::time::sleep(SECOND * 2).await;

@@ -196,7 +196,7 @@ impl Team {
         }
     }
 
-    /// So many, named `pod-00` and so on, when they have shared out the tasks.
+    /// Players, named `pod-00` and so on, when they have shared out the tasks.
     pub(crate) async fn of(&self, players: usize) -> Vec<Player> {
         let mut team = Vec::new();
         for player in 0..players {
@@ -206,7 +206,7 @@ impl Team {
         team
     }
 
-    /// Until all have what they are to have, and all agree on that. Answers with how long it took.
+    /// Waits until all have what they are to have, and all agree on that. Answers with how long it took.
     pub(crate) async fn settled(&self, team: &[Player]) -> Duration {
         let begun = Instant::now();
         loop {

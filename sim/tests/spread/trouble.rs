@@ -107,7 +107,7 @@ async fn a_task_an_operator_wants_back_is_run_elsewhere() {
     assert!(matches!(lease.loss(), Some(Loss::Revoked { .. })));
     tokio::time::sleep(SECOND * 5).await;
     assert_eq!(team.registry.runs_at(key.as_str()).as_deref(), Some("pod-01"));
-    // Nothing is stopped to make up for it, until that is forgotten.
+    // No task is stopped to make up for it, until that is forgotten.
     tokio::time::sleep(SECOND * 60).await;
     assert_eq!((team.registry.running(), counts(&players)), (10, vec![4, 6]));
     tokio::time::sleep(SECOND * 600).await;

@@ -54,7 +54,7 @@ async fn crashes(lives: u64, back_after: u64, times: usize) -> (Ran, Ran) {
     let _others = others(&team).await;
     let (mut first, mut rest) = (Ran::default(), Ran::default());
     for time in 0..times {
-        // What the first death costs is over when the second one comes, or the third.
+        // The cost of the first death is over when the second one comes, or the third.
         let ran = if time < 3 { &mut first } else { &mut rest };
         let bad = team.join("pod-bad").await;
         ran.look_for(&team, SECOND * u32::try_from(lives).unwrap()).await;
@@ -89,7 +89,7 @@ async fn a_member_that_crashes_in_a_loop_takes_ever_fewer_tasks_with_it() {
     }
 }
 
-/// Until it takes part; says after how long.
+/// Waits until it takes part; says after how long.
 async fn takes_part(player: &Player) -> Duration {
     let begun = tokio::time::Instant::now();
     player.spread.until(|status| status.planned).await;
@@ -154,7 +154,7 @@ async fn members_that_all_die_equally_often_are_not_held_back() {
     }
 }
 
-/// So many that died one after the other under this name.
+/// Lets so many instances die one after the other under this name.
 async fn died(team: &Team, name: &str, times: usize) {
     for _ in 0..times {
         team.join(name).await.kill().await;

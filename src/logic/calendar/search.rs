@@ -20,7 +20,7 @@ pub(super) struct Search<'a> {
 impl Search<'_> {
     /// The first instant at or after `from`.
     pub(super) fn next(&self, from: i64) -> Option<i64> {
-        // What skipped times make of themselves: a shifted one may come long after its gap.
+        // Instants of skipped times: a shifted one may come long after its gap.
         let mut skipped = None;
         if self.decides_gaps() {
             for change in self.zone.changes_near(from) {

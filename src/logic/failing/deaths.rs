@@ -14,7 +14,7 @@ const PAUSES: [u64; 9] = [0, 0, 0, 10, 30, 60, 180, 300, 600];
 pub(crate) const WELL: Duration = Duration::from_secs(5 * 60);
 /// After so many in a row a task is not moved to even out the counts: what dies together would move together.
 const AGAIN: u32 = 2;
-/// A death is of no interest to anybody after so long.
+/// A death is of no interest after so long.
 const REMEMBERED: Duration = Duration::from_secs(2 * 60 * 60);
 
 impl DeathRow {
@@ -107,7 +107,7 @@ impl Deaths {
         };
         let seen = Seen { started: record.started, last_beat: record.beat_at, ttl: record.ttl, end };
         let same = self.seen.entry(record.about.holder.clone()).or_default();
-        // What was read before it ended may come later.
+        // A read from before its end may come later.
         if end != End::Alive || same.get(&record.id).is_none_or(|known| known.end == End::Alive) {
             same.insert(record.id, seen);
         }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::record::WELL;
 use crate::model::StoreTime;
 
-/// So many tasks given up make a failing member, or so large a part of those it was to run if that is more, or all of
-/// them.
+/// Number of tasks given up that make a failing member, or so large a part of those it was to run if that is more, or
+/// all of them.
 const TASKS: usize = 3;
 const PART: usize = 4;
 /// Each of them so soon after the one before: longer than the time between two probes, or they would be forgotten.

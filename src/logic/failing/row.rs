@@ -13,11 +13,11 @@ use crate::{
 const PART: u32 = 12;
 /// Rest of a task that another member is to try: all read meanwhile which members gave it up.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// Longest rest: what somebody mends in the night works before they have gone to bed again.
+/// Longest rest: what an operator mends in the night works before they have gone to bed again.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
-/// So many members give a task up in a row before it rests for longer.
+/// Number of members that give a task up in a row before it rests for longer.
 const MEMBERS: usize = 3;
-/// A row of failures is over if nobody tried for so long, though the task was open.
+/// A row of failures is over if no member tried for so long, though the task was open.
 const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
 
 impl FailureRow {

@@ -50,7 +50,7 @@ impl KeyMachine {
                 self.recheck.queue |= self.last_seen.free || tries;
             }
         }
-        // What was asked for may have been answered from before it. Whoever holds back for others does so still.
+        // The answer may be from before it. A ticket that holds back for others does so still.
         if in_flight.stale && !reads_queue {
             self.look_at = context.now;
         }
@@ -73,7 +73,7 @@ impl KeyMachine {
                 self.confirmed(session, ticket, answer);
             }
             (Op::Release { term, then, .. }, OpReply::Released(answer)) => match answer {
-                // Whoever waits is read next.
+                // The queue is read next.
                 ReleaseAnswer::Wanted => self.has_queue = true,
                 ReleaseAnswer::Refused(refusal) => self.not_released(context, term, &then, refusal),
                 ReleaseAnswer::Released => self.on_released(context, term, &then),
@@ -92,8 +92,8 @@ impl KeyMachine {
             Op::Leave(gone) => return self.not_left(context, gone),
             Op::ReadQueue { .. } => {
                 let back = self.returns.front_mut();
-                // A primary that has stood down says so at once, and whoever asks again waits for the next one. A release
-                // would do so, too, and nobody would be told of it.
+                // A primary that has stood down says so at once, and an instance that asks again waits for the next
+                // one. A release would do so, too, and no waiter would be told of it.
                 if let Some(back) = back
                     && !back.asks_again
                     && error.is_retryable()
@@ -240,7 +240,7 @@ impl KeyMachine {
         let poll = self.poll;
         let Some(head) = self.contenders.front_mut() else { return };
         head.contested = true;
-        // Whoever had it before may have found nobody in the queue. A read may not show the mark yet.
+        // The holder before may have found no waiter in the queue. A read may not show the mark yet.
         let is_marked = is_wanted || head.registered.is_none_or(|at| now.since(at) < poll / 2);
         if !is_marked && head.place == QueuePlace::Joined {
             head.place = QueuePlace::Asked;

@@ -41,7 +41,7 @@ impl KeyMachine {
     }
 
     pub(super) fn choose(&self, context: Context<'_>) -> NextOp {
-        // What somebody may wait for comes first.
+        // A lock to give back comes first: a session may wait for it.
         if let Some(back) = self.returns.front() {
             return NextOp::Do(self.release_step(context, back));
         }
@@ -100,7 +100,7 @@ impl KeyMachine {
             _ if read_queue && reads => NextOp::Do(Op::ReadQueue { most: QUEUE_READ, to: None }),
             _ if self.last_seen.free => take(Vec::new()),
             _ => match holder {
-                // Where a holder is expected, a read costs less than a write that loses.
+                // If a holder is expected, a read costs less than a write that loses.
                 None if head.step == NextStep::Try && !self.last_seen.handed_over => {
                     take(head.dead().into_iter().collect())
                 }
@@ -124,9 +124,9 @@ impl KeyMachine {
         !(self.hints && head.registered.is_some_and(is_known))
     }
 
-    /// Returns whether the queue is to be read for those who are first in it, who are watched: at first, when the lock
-    /// has changed hands, and once a ttl, before they are forgotten; but not while the lock may be taken. A successor is
-    /// handed the lock by one who lives.
+    /// Returns whether the queue is to be read for the first waiters in it, which are watched: at first, when the
+    /// lock has changed hands, and once a ttl, before they are forgotten; but not while the lock may be taken. A
+    /// successor is handed the lock by a living holder.
     fn is_queue_new(&self, context: Context<'_>, head: &Contender) -> bool {
         let Some(holder) = self.last_seen.other.as_ref().filter(|_| head.expect != Expect::Held) else {
             return false;

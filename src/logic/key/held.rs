@@ -21,7 +21,7 @@ const AFTER_RELEASE: Duration = Duration::from_millis(5);
 pub(super) const RELEASE_TRIES: u32 = 5;
 
 impl KeyMachine {
-    /// Nothing runs under this ticket any more: its lock can go. Under a session that is over there is
+    /// The job of this ticket has ended: its lock can go. Under a session that is over there is
     /// nothing to send: its death frees the lock.
     pub(crate) fn ended(&mut self, context: Context<'_>, ticket: Ticket, handback: Handback) {
         let now = context.now;
@@ -107,7 +107,7 @@ impl KeyMachine {
                     // The answer that is awaited may say more.
                     in_flight.unexpected_grant = true;
                 } else if !self.inherit(session, ticket) {
-                    // Nobody here wants it (any more): it is passed on.
+                    // No ticket here wants it (any more): it is passed on.
                     self.pass_on(session, ticket, term);
                 }
             }
@@ -135,8 +135,9 @@ impl KeyMachine {
         true
     }
 
-    /// Gives back what nobody here wants, to nobody in particular: places like that of its ticket may still be in the queue that nobody
-    /// can remove, and a lock that is handed from one to the next never comes to those who wait.
+    /// Gives back a lock that no ticket here wants, to no waiter in particular: places like that of its ticket may
+    /// still be in the queue that no session can remove, and a lock that is handed from one to the next never comes
+    /// to the tickets that wait.
     fn pass_on(&mut self, session: SessionId, ticket: Ticket, term: Term) {
         self.last.has_inherited = false;
         self.leave_queue(session, ticket);
@@ -185,7 +186,7 @@ impl KeyMachine {
         };
         held.hold = HeldState::Lost;
         self.out.push(Output::Lost(ticket, found));
-        // Until the job has ended nobody here can take the lock up: they wait.
+        // No ticket here can take the lock up until the job has ended: they wait.
         let places: Vec<_> =
             self.contenders.iter().filter(|contender| contender.place != QueuePlace::Nowhere).collect();
         let places: Vec<_> =
@@ -234,7 +235,7 @@ impl KeyMachine {
         if let ReleaseTo::HandTo(to) = then
             && Some(to.session) == context.current
         {
-            // R11: this answer makes nobody a holder. A majority event or read will.
+            // R11: this answer makes no ticket a holder. A majority event or read will.
             if self.flaws.has(Flaw::ReleaseMakesHolder) {
                 self.ours(
                     context,
@@ -304,7 +305,7 @@ impl KeyMachine {
         self.held.is_some_and(|held| held.hold == HeldState::Lost || Some(held.session) != current)
     }
 
-    /// Returns whether somebody may be in the queue for what is held here.
+    /// Returns whether a waiter may be in the queue for the lock held here.
     pub(super) fn is_queue_likely(&self) -> bool {
         self.has_queue || self.waiting() > 0
     }

@@ -1,4 +1,4 @@
-//! The queue: joining it, leaving it, and who of it is given the lock. It decides nothing: whatever of this
+//! The queue: joining it, leaving it, and the waiter that is given the lock. It decides nothing: whatever of this
 //! fails rests by itself, and takes, releases and looks go on without it.
 
 use std::time::Duration;
@@ -28,9 +28,9 @@ const LONGEST_STEP_BACK: Duration = Duration::from_secs(1);
 pub(crate) const WATCHED_AHEAD: usize = 3;
 /// Most waiters among whom a successor is looked for by name.
 pub(crate) const WHOLE_QUEUE: usize = 1000;
-/// Most sessions that are told of a lock that nobody in the queue is given.
+/// Most sessions that are told of a lock that no waiter in the queue is given.
 pub(super) const MOST_TOLD: usize = 32;
-/// Most tries in a row to leave the queue. Whoever reads the queue removes what is left then.
+/// Most tries in a row to leave the queue. An instance that reads the queue removes what is left then.
 const LEAVE_TRIES: u32 = 10;
 
 impl KeyMachine {
@@ -50,8 +50,8 @@ impl KeyMachine {
             .then_some(Op::ReadQueue { most: FIRST_IN_QUEUE, to: None })
     }
 
-    /// Returns whether that goes before looks and takes: only what works, and of leaving only where nobody waits here. Not
-    /// twice in a row: where somebody comes all the time, the lock would never be looked at.
+    /// Returns whether that goes before looks and takes: only what works, and of leaving only where no ticket waits
+    /// here. Not twice in a row: where tickets come all the time, the lock would never be looked at.
     pub(super) fn goes_first(&self, op: &Op) -> bool {
         match op {
             Op::Register(_) => self.registration.is_well() && !self.last.is_of_the_queue,
@@ -73,7 +73,8 @@ impl KeyMachine {
         .min()
     }
 
-    /// Returns whether tickets are to be registered: what runs here may never end, and nobody else is to wait for that.
+    /// Returns whether tickets are to be registered: what runs here may never end, and no other instance is to wait
+    /// for that.
     fn has_to_register(&self, context: Context<'_>) -> bool {
         !self.is_blocked(context.current)
             && !self.last_seen.refused
@@ -114,8 +115,9 @@ impl KeyMachine {
         Op::Release { session: *session, term: *term, note: handback.note.clone(), then }
     }
 
-    /// Returns who of the queue is given the lock: of that name, if one of it may be; else the first. Of others only
-    /// who was seen to beat lately: what is given to the dead is nobody's until they are declared.
+    /// Returns the waiter that is given the lock: one of that name, if one may be; else the first. Of other sessions
+    /// only one that was seen to beat lately: a lock given to the dead is of use to no session until they are
+    /// declared.
     fn successor<'a>(
         &self,
         context: Context<'_>,
@@ -138,14 +140,14 @@ impl KeyMachine {
     ) -> Option<Vec<Waiter>> {
         let (read, queue) = self.next_in_queue.take()?;
         let is_new = context.now.since(read) < QUEUE_KEPT;
-        // Where nobody of it may be given the lock, it is read again: somebody may have come.
+        // If no waiter in it may be given the lock, it is read again: another may have come.
         (is_new && handback.to.is_none() && self.successor(context, None, &queue).is_some()).then_some(queue)
     }
 
-    /// A hint says that somebody began to wait.
+    /// A hint says that a session began to wait.
     pub(crate) fn queue_hint(&mut self, context: Context<'_>) {
         self.has_queue = true;
-        // Whoever comes is behind those that are known: that is of interest if none of them is given the lock.
+        // A new waiter is behind the known ones: that is of interest if none of them is given the lock.
         if let Some((read, queue)) = self.next_in_queue.take() {
             let has_successor = self.successor(context, None, &queue).is_some();
             self.next_in_queue = has_successor.then_some((read, queue));
@@ -192,8 +194,8 @@ impl KeyMachine {
         self.undecided |= std::mem::take(&mut self.leaving.given_up) && self.held.is_none();
     }
 
-    /// A place that is left behind does no harm: whoever reads the queue and knows its session dead removes it, and
-    /// one that is handed the lock passes it on. So that is not tried for ever.
+    /// A place that is left behind does no harm: an instance that reads the queue and knows its session dead removes
+    /// it, and one that is handed the lock passes it on. So that is not tried for ever.
     pub(super) fn not_left(&mut self, context: Context<'_>, gone: &[(SessionId, Ticket)]) {
         self.leaving.rest.failed(context.now, context.roll);
         // Without a session there is no store to leave anything in.
@@ -207,7 +209,7 @@ impl KeyMachine {
         self.reading.worked();
         let Queue { waiters, whole } = queue;
         let ours = |by: &Candidate| Some(by.session) == context.current;
-        // Those who died; and one that left, and is there again: its registration came late, or twice.
+        // Waiters that died; and one that left, and is there again: its registration came late, or twice.
         let gone = |by: &Candidate| {
             if ours(by) {
                 !self.is_pending(by.session, by.ticket)
@@ -241,7 +243,7 @@ impl KeyMachine {
         }
         self.recheck.entry = false;
         head.queue_read = self.last_seen.other.as_ref().map(|record| (record.term, context.now));
-        // Each once: of those who wait in one instance only the first tries.
+        // Each once: of the tickets that wait in one instance only the first tries.
         let mut ahead = Vec::new();
         for Waiter { by, .. } in &queue[..place.unwrap_or(queue.len())] {
             if !ahead.contains(&by.session) {
@@ -257,7 +259,7 @@ impl KeyMachine {
             let many = u32::try_from(many).unwrap_or(u32::MAX);
             self.look_at = context.now + STEP_BACK.saturating_mul(many).min(LONGEST_STEP_BACK);
             head.step = NextStep::Waiting;
-            // By then somebody before us may have it.
+            // By then a session before this one may have it.
             self.last_seen.free = false;
         }
     }
@@ -277,14 +279,14 @@ fn others(context: Context<'_>, queue: &[Waiter]) -> Vec<SessionId> {
     others
 }
 
-/// Returns whether nobody who lives was before this one when it read the queue. Who comes is behind it, and
-/// those before it become fewer only: so that is as good as to read the queue again.
+/// Returns whether no living session was before this one when it read the queue. A new waiter is behind it, and the
+/// ones before it become fewer only: so that is as good as to read the queue again.
 pub(super) fn is_first(context: Context<'_>, head: &Contender) -> bool {
     head.ahead.as_ref().is_some_and(|ahead| !ahead.iter().any(|session| counts(context, *session)))
 }
 
 /// Returns whether one that is before another is to take the lock first: if it was seen to beat. Of many that
-/// live some were, which is enough to keep those behind them from coming all at once.
+/// live some were, which is enough to keep the ones behind them from coming all at once.
 fn counts(context: Context<'_>, session: SessionId) -> bool {
     Some(session) != context.current && (context.beats)(session)
 }

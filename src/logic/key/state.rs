@@ -1,4 +1,4 @@
-//! Memory of a key machine: contenders, the lock that is held, those that go back, and the last view of the lock.
+//! Memory of a key machine: contenders, the lock that is held, the locks that go back, and the last view of the lock.
 
 use super::{
     rest::Throttle,
@@ -42,12 +42,12 @@ pub(super) struct Contender {
     /// A take of it was not answered.
     pub(super) unconfirmed: bool,
     pub(super) place: QueuePlace,
-    /// When it joined, or was seen in the queue.
+    /// Moment at which it joined, or was seen in the queue.
     pub(super) registered: Option<Moment>,
     /// Knowledge from before it came: a successor is handed the lock by a living holder, and the first take of one
-    /// who knows of a death names the dead.
+    /// that knows of a death names the dead.
     pub(super) expect: Expect,
-    /// Moment of the last read of the queue, and the term under which somebody held the lock then.
+    /// Moment of the last read of the queue, and the term under which the lock was held then.
     pub(super) queue_read: Option<(Term, Moment)>,
     /// Sessions that stood before it then, and were not known dead.
     pub(super) ahead: Option<Vec<SessionId>>,
@@ -105,7 +105,7 @@ pub(super) struct InFlight {
     pub(super) polls: bool,
     /// The lock may have become free meanwhile, and the answer may be from before: the lock is looked at again.
     pub(super) stale: bool,
-    /// A grant was seen that nobody here wants, and that the answer may explain.
+    /// A grant was seen that no ticket here wants, and that the answer may explain.
     pub(super) unexpected_grant: bool,
 }
 
@@ -124,7 +124,7 @@ pub(super) struct LastOps {
 ///
 /// Not an enum, because the fields do not exclude each other: each has its own source, and the next operation depends
 /// on how they combine. A hint that the lock is free leaves the record as it was read until a take has been answered:
-/// somebody who is before this instance may have the lock by then.
+/// a waiter that is before this instance may have the lock by then.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastSeen {
     /// The record that was read last, if it named another holder.
@@ -134,7 +134,7 @@ pub(super) struct LastSeen {
     /// A release here handed it over, or an answer said that a ticket of this session has it: it has a holder, though
     /// no read has shown it yet.
     pub(super) handed_over: bool,
-    /// The record could not be read: nobody joins its queue, for that would be written into it.
+    /// The record could not be read: no ticket joins its queue, for that would be written into it.
     pub(super) refused: bool,
 }
 
@@ -152,7 +152,7 @@ pub(super) struct LastRelease {
 pub(super) struct Leaving {
     /// Tickets that contend no more and may still have a place.
     pub(super) tickets: Vec<(SessionId, Ticket)>,
-    /// True if one of those was given up: the lock may be handed to it all the same.
+    /// True if one of these tickets was given up: the lock may be handed to it all the same.
     pub(super) given_up: bool,
     /// Failures in a row.
     pub(super) tries: u32,

@@ -220,7 +220,7 @@ impl World {
 
     fn contend(&mut self, place: usize, patience: Patience) {
         let session = self.instances[place].session;
-        // What is expected may be wrong; of the dead it is only said who is dead.
+        // The expectation may be wrong; but only dead sessions are named as dead.
         let (guess, one) = (self.dice.place(4), self.dice.place(self.dead.len().max(1)));
         let expect = match (guess, self.dead.iter().nth(one)) {
             (0, _) => Expect::Held,
@@ -242,7 +242,7 @@ impl World {
     fn end_job(&mut self, place: usize) {
         if let Some((ticket, ..)) = self.instances[place].running.take() {
             self.trace.push(format!("{place}: ticket {ticket} ends"));
-            // To whoever is or was seen in the queue; or as the machine finds.
+            // To a candidate that is or was seen in the queue; or as the machine finds.
             let queue = ready(self.store.waiters(lock(), 10, LIMIT));
             self.seen_in_queue.extend(queue.waiters.into_iter().map(|waiter| waiter.by));
             let one = self.dice.place(self.seen_in_queue.len() * 3 + 1);
@@ -252,7 +252,7 @@ impl World {
         }
     }
 
-    /// A session ends, its job is dropped, it is declared dead, and everybody hears of it.
+    /// A session ends, its job is dropped, it is declared dead, and every instance hears of it.
     fn die(&mut self, place: usize) {
         let (session, next) = (self.instances[place].session, self.open());
         self.trace.push(format!("{place}: session {session} is over"));
@@ -455,7 +455,7 @@ impl World {
     /// Faults end; every ticket that waits is granted, and nothing is left in the store.
     fn settle(&mut self) {
         self.calm = true;
-        // What is still on its way arrives now.
+        // Operations that are still on their way arrive now.
         for Late(session, op) in std::mem::take(&mut self.late) {
             self.apply(session, &op);
         }
@@ -584,7 +584,7 @@ impl World {
         sent
     }
 
-    /// Frees the lock, behind the back of whoever has it.
+    /// Frees the lock, behind its holder's back.
     fn release(&mut self, place: usize, term: Term) {
         let session = self.instances[place].session;
         let release = Release { lock: lock(), session, term, note: None, then: ReleaseTo::Free };
@@ -694,7 +694,7 @@ fn a_poll_of_one_that_left_does_not_let_the_next_try_before_others() {
     assert!(world.instances[1].running.is_none(), "another stands before it");
 }
 
-/// An instance that finds it free reads who was before it, takes it, and then reads who comes next.
+/// An instance that finds it free reads which sessions were before it, takes it, and then reads which comes next.
 #[test]
 fn a_poll_that_finds_it_free_reads_the_queue_before_the_take() {
     let mut world = one_waits(WaitMode::SUCCESSOR);

@@ -15,7 +15,7 @@ use crate::{
 pub(crate) enum Op {
     /// Read the lock.
     Look,
-    /// Take it for this ticket, naming those known dead.
+    /// Take it for this ticket, naming the sessions known dead.
     Take { by: Box<Candidate>, dead: Vec<SessionId> },
     /// Ask by a write whether this ticket, which runs here, still holds it.
     Confirm { session: SessionId, ticket: Ticket },
@@ -23,7 +23,7 @@ pub(crate) enum Op {
     Release { session: SessionId, term: Term, note: Option<Why>, then: ReleaseTo },
     /// Read the lock, and whether this ticket is in the queue still.
     Poll { session: SessionId, ticket: Ticket },
-    /// Read who is first in the queue; whether those live that may be given the lock, and whoever bears that name.
+    /// Read the first in the queue; whether the waiters live that may be given the lock, and those of that name.
     ReadQueue { most: usize, to: Option<Holder> },
     /// Join the queue with these tickets.
     Register(Vec<Candidate>),
@@ -37,7 +37,7 @@ pub(crate) enum Op {
 #[derive(Clone, Debug)]
 pub(crate) enum OpReply {
     Seen(LockSeen),
-    /// Nothing is known of the place if it could not be read.
+    /// The place is unknown if it could not be read.
     Polled {
         seen: LockSeen,
         in_queue: Option<bool>,
@@ -55,9 +55,9 @@ pub(crate) enum OpReply {
 pub(crate) enum NextOp {
     /// Operation to do; then bring the answer.
     Do(Op),
-    /// Nothing until then, or until something happens.
+    /// No operation until then, or until an event.
     At(Moment),
-    /// Nothing until something happens.
+    /// No operation until an event.
     Idle,
 }
 
@@ -109,7 +109,7 @@ pub(crate) enum Patience {
 /// Prior knowledge of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
-    /// Nothing: it may be free.
+    /// No knowledge: it may be free.
     Nothing,
     /// Held by a living session: a take would lose.
     Held,
@@ -127,12 +127,12 @@ pub(crate) struct WaitMode {
 impl WaitMode {
     /// Answered at once, with nothing known.
     pub(crate) const ONCE: Self = Self { patience: Patience::Once, expect: Expect::Nothing };
-    /// Until it is granted, with nothing known.
+    /// Waits until it is granted, with nothing known.
     pub(crate) const WAITS: Self = Self { patience: Patience::Waits, expect: Expect::Nothing };
-    /// Until it is handed over by one who lives.
+    /// Waits until it is handed over by a living holder.
     pub(crate) const SUCCESSOR: Self = Self { patience: Patience::Waits, expect: Expect::Held };
 
-    /// Answered at once; the record may name that one, who is dead.
+    /// Answered at once; the record may name that dead session.
     pub(crate) const fn once(dead: Option<SessionId>) -> Self {
         let expect = match dead {
             Some(dead) => Expect::Dead(dead),
@@ -151,7 +151,7 @@ pub(crate) struct Handback {
     pub(crate) closed_for: Duration,
     /// To this ticket, which was seen in the queue.
     pub(crate) successor: Option<Box<Candidate>>,
-    /// To nobody, but those who wait are told.
+    /// To no waiter, but the waiters are told.
     pub(crate) offered: bool,
     /// To a waiter of this name, if there is one.
     pub(crate) to: Option<Holder>,

@@ -1,4 +1,4 @@
-//! A plan in the making: first the tasks that nobody has, then those that move.
+//! A plan in the making: first the tasks without an owner, then those that move.
 
 use std::{
     cmp::Reverse,
@@ -12,13 +12,13 @@ pub(super) struct Draft<T, M> {
     tasks: Vec<PlannedTask<T, M>>,
     members: Vec<PlanMember<M>>,
     owners: Vec<Option<usize>>,
-    /// Future owners of those that get one.
+    /// Future owners of the tasks that get one.
     successors: Vec<Option<usize>>,
     /// Number of tasks of each member, with those it gets.
     counts: Vec<usize>,
     /// Members that gave a task up, the one first that did so longest ago.
     avoided: BTreeMap<usize, Vec<GaveUp<usize>>>,
-    /// Tasks that their owners may not keep, and for which nobody has room.
+    /// Tasks that their owners may not keep, and for which no member has room.
     homeless: BTreeSet<usize>,
 }
 
@@ -61,7 +61,7 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
         self.targets_with(0, limits)
     }
 
-    /// Number of tasks each is to have once those that rest for a moment run again.
+    /// Number of tasks each is to have once the tasks that rest for a moment run again.
     pub(super) fn parts(&self) -> Vec<usize> {
         // Several may have given the same one up: these are at least so many.
         let resting = self.members.iter().map(|member| member.gave_up).max().unwrap_or(0);
@@ -101,8 +101,9 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
         given
     }
 
-    /// Gives the tasks that nobody has to members that lack some. A task that those gave up goes to the emptiest other
-    /// member with room; only where there is none to a member that gave it up, the one first that did so longest ago.
+    /// Gives the tasks without an owner to members that lack some. A task that these gave up goes to the emptiest
+    /// other member with room; only where there is none to a member that gave it up, the one first that did so
+    /// longest ago.
     pub(super) fn place_orphans(&mut self, targets: &[usize]) {
         let mut lacks = Lacks::new(self, targets);
         let mut orphans: Vec<_> = (0..self.tasks.len()).filter(|at| self.owners[*at].is_none()).collect();
@@ -185,7 +186,7 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
     }
 
     /// Moves what is too much, what came last first, to members that lack some. Another task goes in the place of one
-    /// that they all gave up, or none; but one that must go, goes to the emptiest other, or to nobody.
+    /// that they all gave up, or none; but one that must go, goes to the emptiest other, or to none.
     pub(super) fn even_out(&mut self, targets: &[usize]) {
         let mut lacks = Lacks::new(self, targets);
         let mut spare = self.movable(targets);
@@ -218,7 +219,7 @@ impl<T: Ord + Copy, M: Ord + Copy> Draft<T, M> {
         }
     }
 
-    /// Tasks that those may give that have too many, what came last first: so what is given away does not depend on
+    /// Tasks that the members with too many may give, what came last first: so what is given away does not depend on
     /// what was given before.
     fn movable(&self, targets: &[usize]) -> Vec<Vec<usize>> {
         let mut movable = vec![Vec::new(); self.members.len()];

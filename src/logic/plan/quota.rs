@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::PlanMember;
 
-/// Quotas in proportion to the weights, what everybody has besides counted in, as far as the caps allow, and these
+/// Quotas in proportion to the weights, what each member has besides counted in, as far as the caps allow, and these
 /// limits while others have room. Members that plan otherwise keep what they have, and get of the orphans only.
 pub(super) fn targets<M>(
     tasks: usize,
@@ -14,7 +14,7 @@ pub(super) fn targets<M>(
     limits: &[usize],
 ) -> Vec<usize> {
     let mut targets = within(tasks, orphans, members, counts, limits);
-    // Others are full: those with a limit get the rest, on top of what they have.
+    // Others are full: members with a limit get the rest, on top of what they have.
     for _ in targets.iter().sum::<usize>()..tasks {
         let fits = |at: &usize| limits[*at] < usize::MAX && members[*at].has_room(targets[*at]);
         let lower = |a: &usize, b: &usize| members[*a].order(targets[*a], &members[*b], targets[*b]);
@@ -65,7 +65,7 @@ struct Quota {
 }
 
 impl<M> Quotas<'_, M> {
-    /// Shares out among these; of those apart nobody gets less than it has.
+    /// Shares out among these; no member apart gets less than it has.
     fn fill_or_keep(&mut self, mut tasks: usize, mut who: Vec<usize>) {
         loop {
             self.fill(tasks, &who);
@@ -90,8 +90,8 @@ impl<M> Quotas<'_, M> {
         gets.then_some(Quota { at, least, most, weight: u128::from(member.weight) })
     }
 
-    /// Up to one level, in proportion to the weights; and the rest of the division to those who have it
-    /// already, then by the largest fraction, then by rank. Not by who owns more: each move would change that.
+    /// Up to one level, in proportion to the weights; and the rest of the division to the members that have it
+    /// already, then by the largest fraction, then by rank. Not by the number of tasks: each move would change that.
     fn fill(&mut self, tasks: usize, who: &[usize]) {
         for at in who {
             self.targets[*at] = 0;
@@ -121,7 +121,7 @@ impl<M> Quotas<'_, M> {
     }
 }
 
-/// The level to which all rise who are below it, as a fraction: with it they have `total` together, or all
+/// The level to which all members below it rise, as a fraction: with it they have `total` together, or all
 /// that they may.
 fn level(parts: &[Quota], total: u128) -> (u128, u128) {
     // At some level each begins to rise, and at another it is full.

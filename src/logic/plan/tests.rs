@@ -37,7 +37,7 @@ fn count_of(tasks: &[PlannedTask<u32, u32>], id: u32) -> usize {
     tasks.iter().filter(|task| task.owner == Some(id)).count()
 }
 
-/// So many tasks, spread evenly over so many members.
+/// Returns so many tasks, spread evenly over so many members.
 fn balanced(tasks: u32, members: u32) -> (Vec<PlannedTask<u32, u32>>, Vec<PlanMember<u32>>) {
     let all: Vec<_> = (0..tasks).map(|id| task(id, None)).collect();
     let members: Vec<_> = (0..members).map(member).collect();
@@ -74,7 +74,7 @@ fn a_join_moves_as_few_as_can_be() {
 
 #[test]
 fn a_newcomer_gets_its_part_also_when_the_others_have_theirs_exactly() {
-    // 10 each for 10 members: those who round up find nothing to give to the eleventh.
+    // 10 each for 10 members: a member that rounds up finds nothing to give to the eleventh.
     assert_eq!(moves_of_a_join(100, 10, 11), 9);
     assert_eq!(moves_of_a_join(30, 3, 4), 7);
 }
@@ -109,7 +109,7 @@ fn caps_are_kept_and_what_nobody_has_room_for_waits() {
     let after = made(&tasks, &first);
     let again = plan(&after, &members);
     assert_eq!((again.moves, again.waiting), (vec![], first.waiting), "those who wait go on waiting");
-    // A cap that is lowered is kept, though nobody else has room.
+    // A cap that is lowered is kept, though no other member has room.
     members[0].cap = 5;
     let less = plan(&after, &members);
     assert_eq!(less.moves.len(), 4);
@@ -334,7 +334,7 @@ proptest! {
             prop_assert!(!is_apart(one.from) && (!is_apart(one.to) || one.from.is_none()), "{:?}", one);
         }
         let moves = || whole.moves.iter().copied().zip(some.iter().copied());
-        // What is given back for want of room is an orphan, and those come first.
+        // A task given back for want of room is an orphan, and orphans come first.
         let made_before = |one: &Move<u32, u32>, made: bool| made && one.to.is_some();
         let first = moves().filter(|(one, made)| made_before(one, *made)).map(|(one, _)| one).collect();
         let rest = plan(&made(&tasks, &Plan { moves: first, ..whole.clone() }), &members);
@@ -342,7 +342,7 @@ proptest! {
         prop_assert_eq!(rest, Plan { moves: left, ..whole });
     }
 
-    /// Orphans, and what anybody has beyond its part, if those who have most get the larger parts.
+    /// Orphans, and what each member has beyond its part, if the members that have most get the larger parts.
     #[test]
     fn large_fleets_move_as_few_as_arithmetic_says(
         counts in prop::collection::vec(0_u32..40, 1..40), newcomers in 0_u32..10, orphans in 0_u32..60

@@ -80,7 +80,7 @@ fn the_end_counts_from_the_sending_of_the_attempt_that_is_on_record() {
     let second = script.nonce;
     let actions = script.answer(3_000, second, 0, 1);
     assert_eq!(actions, [Action::Extend { end: at(29_200), took: MS * 3_000, sound: true }]);
-    // Nothing is waited for any more: the next beat is due.
+    // No answer is waited for any more: the next beat is due.
     assert_eq!(script.machine.deadline(), Some(at(5_000)));
 }
 
@@ -272,7 +272,7 @@ fn beat_sent(actions: &[Action]) -> Nonce {
 fn a_twin_that_beat_under_the_same_number_ends_the_session_and_an_older_beat_does_not() {
     let mut script = BeatScript::opened();
     let nonce = beat_sent(&script.step(5_000, SessionEvent::Wake));
-    // The number is as high as ours, and the mark is not ours: somebody else wrote it.
+    // The number is as high as ours, and the mark is not ours: a twin wrote it.
     let mut twin = BeatScript { machine: script.machine.clone(), nonce: script.nonce };
     assert!(matches!(twin.answer(5_100, nonce.get(), 1, 7_777)[..], [Action::End(Loss::Vanished { .. })]));
     // It is lower: an attempt of ours that is forgotten. The beat was not applied, and is sent again.
@@ -295,7 +295,7 @@ fn an_answer_that_leaves_the_end_where_it_was_leaves_the_session_expiring() {
     let mut script = BeatScript::opened();
     let nonce = beat_sent(&script.step(5_000, SessionEvent::Wake));
     assert!(matches!(script.step(24_200, SessionEvent::Wake)[..], [Action::Expiring(_)]));
-    // What is on record is the opening still: the end is as near as it was, and nobody is notified again.
+    // The opening is on record still: the end is as near as it was, and no job is notified again.
     let actions = script.answer(24_300, nonce.get(), 0, 1);
     assert!(
         matches!(actions[0], Action::Extend { end, sound: false, .. } if end == at(29_200)),
@@ -311,7 +311,7 @@ fn the_store_has_been_silent_since_the_last_beat_that_was_answered_was_sent() {
     let nonce = beat_sent(&script.step(5_000, SessionEvent::Wake));
     script.answer(6_000, nonce.get(), 1, nonce.get());
     beat_sent(&script.step(10_000, SessionEvent::Wake));
-    // Nothing else is due than the expiry warning, and then the end.
+    // Only the expiry warning is due, and then the end.
     assert_eq!(script.machine.deadline(), Some(at(29_200)));
     let expiring = script.step(29_200, SessionEvent::Wake);
     assert!(
@@ -332,7 +332,7 @@ fn an_opening_is_tried_again_until_it_is_answered_in_time() {
     let mut short = SessionMachine::new(short, Flaws::default(), at(0));
     let actions = short.step(at(0), SessionEvent::Wake, Nonce::new(1), 0);
     assert_eq!(actions, [Action::Open { nonce: Nonce::new(1), limit: MS * 2_740 * 9 / 20 }]);
-    // Deleted again by somebody; and nobody can hurry what is given a pause.
+    // The record was deleted again; and an attempt that is given a pause cannot be hurried.
     assert_eq!(script.step(10, SessionEvent::Answered(nonce, Box::new(SessionSeen::Missing))), []);
     assert_eq!(script.step(11, SessionEvent::Hurry), []);
     assert!(matches!(script.step(200, SessionEvent::Wake)[..], [Action::Open { .. }]));
@@ -350,7 +350,7 @@ fn a_session_that_is_heard_of_in_its_grace_is_sound_after_its_next_beat() {
     let mut in_time = BeatScript { machine: script.machine.clone(), nonce: script.nonce };
     let actions = in_time.answer(24_199, 2, 0, 1);
     assert!(matches!(actions[0], Action::Extend { sound: true, .. }), "{actions:?}");
-    // Nobody has to be notified, for nothing began; and a beat goes out at once.
+    // No job has to be notified, for none began; and a beat goes out at once.
     let actions = script.answer(24_200, 2, 0, 1);
     let [Action::Extend { end, sound: false, .. }, Action::Beat { nonce, .. }] = actions[..] else {
         panic!("{actions:?}")
@@ -393,7 +393,7 @@ fn a_loss_says_for_how_long_nothing_ran_here() {
     let (stalled, text) = lost(6_000, 78_000);
     assert_eq!(stalled, MS * 68_000);
     assert_eq!(text, "expired: this process did not run for 68.0s");
-    // Nothing stopped it; and a short while is not what ended it.
+    // The process was not stopped; and a short stop did not end the session.
     assert_eq!(
         lost(29_000, 0),
         (Duration::ZERO, "expired: no heartbeat was acknowledged for 29.2s".to_owned())
@@ -407,7 +407,7 @@ fn a_loss_says_for_how_long_nothing_ran_here() {
 #[test]
 fn a_standstill_before_the_last_answered_beat_is_forgotten() {
     let mut script = BeatScript::opened();
-    // Nothing ran for 20 s; the beat that was sent then is answered.
+    // The process did not run for 20 s; the beat that was sent then is answered.
     let nonce = beat_sent(&script.step(20_000, SessionEvent::Wake));
     script.answer(20_100, nonce.get(), 1, nonce.get());
     looks(&mut script, 20_000 + 29_200);
@@ -475,8 +475,8 @@ enum Message {
     Seen(Moment, Option<SessionSeen>),
 }
 
-/// Answer to whether the session was still valid, for its holder, when somebody declared it dead. `None` if
-/// nobody did.
+/// Time for which the session was still valid, for its holder, when it was declared dead. `None` if it was over by
+/// then, or was not declared dead.
 #[expect(clippy::too_many_lines, reason = "one world, told from its beginning to its end")]
 fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
     let mut dice = Dice::new(seed);

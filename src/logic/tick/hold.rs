@@ -54,7 +54,7 @@ impl PauseView {
             Pause { since, until, ..pause }
         });
         self.said.clone_from(&record.pause);
-        // What a clock that was ahead has dated was over before anything of now.
+        // A pause dated by a clock that was ahead was over before anything of now.
         let is_past = |pause: &&PauseBefore| is_believable(pause.until, now);
         self.before = record.pauses_before.iter().filter(is_past).copied().collect();
     }
@@ -64,7 +64,7 @@ impl PauseView {
         self.before.iter().find(|pause| pause.covers(instant))
     }
 
-    /// The beginning of the next one of those after it.
+    /// The beginning of the next of these pauses after it.
     pub(super) fn next_before(&self, instant: StoreTime) -> Option<StoreTime> {
         self.before.iter().map(|pause| pause.since).filter(|since| *since > instant).min()
     }

@@ -1,4 +1,4 @@
-//! Overdue ticks of schedules that nobody runs: found in the record and the last entries of the
+//! Overdue ticks of schedules that no instance runs: found in the record and the last entries of the
 //! ledger.
 
 use std::time::Duration;
@@ -10,14 +10,14 @@ use crate::{
     store::{Pause, ScheduleRecord},
 };
 
-/// State of a schedule that nobody runs.
+/// State of a schedule that no instance runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unowned {
     /// Has a tick that is due since then, and not in the ledger.
     Overdue(StoreTime),
     /// Had one tick, then, which is dealt with.
     Through(StoreTime),
-    /// Nothing is due, or nobody can tell.
+    /// No tick is due, or that is unknown.
     Well,
 }
 

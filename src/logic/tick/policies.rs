@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use crate::model::Outcome;
 
-/// Rule for ticks that could not be run when they were due: nobody was there to run them, or the store
+/// Rule for ticks that could not be run when they were due: no instance was there to run them, or the store
 /// could not be reached.
 ///
 /// A tick is one of these whenever it is looked at, a millisecond late or a day. What is not run is recorded in
@@ -67,13 +67,13 @@ pub enum Overlap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnCrash {
-    /// Begun again, by whoever has the schedule next, however late that is: [`Misfire`] is about ticks
-    /// that nobody has begun. So its job may do its work twice. For a job that can be repeated.
+    /// Begun again, by the instance that has the schedule next, however late that is: [`Misfire`] is about ticks that
+    /// were not begun. So its job may do its work twice. For a job that can be repeated.
     AtLeastOnce {
         /// A tick is begun so often in all, so that one that kills its runner does not kill all of them.
         attempts: u32,
     },
-    /// Not begun again: so its job may have done half of its work, and nobody does the rest. For a job
+    /// Not begun again: so its job may have done half of its work, and the rest is not done. For a job
     /// that must not be repeated.
     AtMostOnce,
 }
@@ -140,7 +140,7 @@ impl Policies {
     /// Returns whether what died, or was asked to stop, in that attempt is begun again.
     pub(super) const fn may_begin_again(self, attempt: u32) -> bool {
         match self.on_crash {
-            // Whoever allows more tries allows as many attempts.
+            // A policy that allows more tries allows as many attempts.
             OnCrash::AtLeastOnce { attempts } => attempt < attempts || attempt < self.retries.tries,
             OnCrash::AtMostOnce => false,
         }

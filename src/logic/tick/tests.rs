@@ -198,7 +198,7 @@ fn an_unsettled_run_is_tried_again_or_abandoned_as_the_policies_say() {
     let tried = Policies { retries: Retries { tries: 2, ..Retries::default() }, ..most };
     assert_eq!(by_the_minute(tried, &failed, at(70)).next(at(70)), again(1, 2), "its tries are not used up");
 
-    // What came after it says that nobody waits for it any more.
+    // A later run says that this one is not waited for any more.
     let old = [run(Entry::Tick, at(120), 1, Some(Outcome::Succeeded)), cancelled[0].clone()];
     assert_eq!(by_the_minute(least, &old, at(130)).next(at(130)), TickStep::Wait(Some(at(180))));
     // But one without an end is settled wherever it stands.
@@ -334,7 +334,7 @@ fn ticks_of_two_runs_one_after_the_other_overlap_as_those_of_one() {
     let mut ticks = by_the_minute(Policies::default(), &runs, at(100));
     assert_eq!(ticks.next(at(120)), first(at(120)));
     ticks.ended(at(120), at(190));
-    // What was ordered meanwhile comes first.
+    // A run ordered meanwhile comes first.
     ticks.ended(at(190), at(200));
     let (from, to) = (at(180), at(180));
     assert_eq!(ticks.next(at(200)), TickStep::Skip { from, to, count: 1, why: NotRun::Overlapped });
@@ -482,7 +482,7 @@ fn a_pause_that_ended_by_a_clock_that_was_ahead_swallows_nothing_later() {
     let record = held_back(10, month);
     let mut ticks = Ticks::load(calendar("@hourly"), Policies::default(), &record, &[], at(20 * 60));
     assert_eq!(ticks.next(hour(1)), first(hour(1)));
-    // Nobody was there for a while.
+    // No owner was at work for a while.
     ticks.hear(&record, hour(4));
     let late = TickStep::Skip { from: hour(2), to: hour(3), count: 2, why: NotRun::Late };
     assert_eq!([ticks.next(hour(4)), ticks.next(hour(4))], [late.clone(), first(hour(4))], "the same owner");
@@ -542,7 +542,7 @@ fn a_pause_that_began_by_a_clock_that_was_ahead_is_one_for_whoever_takes_over() 
     new.hear(&held_back(month, Some(250)), at(250 * 60));
     let all = TickStep::Skip { from: hour(1), to: hour(4), count: 4, why: NotRun::Paused };
     assert_eq!(new.next(at(250 * 60)), all, "also of a schedule that has run nothing yet");
-    // Both by such a clock: nobody knows when.
+    // Both by such a clock: the times are unknown.
     let late = TickStep::Skip { from: hour(2), to: hour(2), count: 1, why: NotRun::Late };
     assert_eq!(load(held_back(month, Some(month + 1))).next(at(190 * 60)), late);
 }

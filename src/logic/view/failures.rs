@@ -36,7 +36,7 @@ pub(super) struct Judged<'a> {
 }
 
 impl Judged<'_> {
-    /// Returns the members that gave a task up, for those that keep it.
+    /// Returns the members that gave a task up, for callers that keep the answer.
     pub(super) fn gave_up(&self) -> BTreeMap<Key, Vec<SessionId>> {
         let by = |all: &Vec<GaveUp<SessionId>>| all.iter().map(|one| one.by).collect();
         self.gave_up.iter().map(|(key, all)| ((*key).clone(), by(all))).collect()
@@ -51,7 +51,7 @@ impl Known {
     /// Learns what its record says of failures. Says whether that is news.
     pub(super) fn absorb(&mut self, seen: &LockSeen) -> bool {
         let read = match seen {
-            // What was read is older than what a hint has said.
+            // The record that was read is older than what a hint has said.
             LockSeen::Found(record) if self.is_after(record.term) => return false,
             LockSeen::Found(record) => Some(Failures::of(record)).filter(|read| *read != Failures::default()),
             LockSeen::Absent => None,
@@ -102,11 +102,11 @@ impl SpreadView {
         self.tasks.get(key).and_then(|known| self.row_of(known)).map_or(0, |(row, _)| row.deaths)
     }
 
-    /// The row of deaths of a task that somebody has, and when it is over.
+    /// The row of deaths of a task that has a holder, and when it is over.
     fn row_of(&self, known: &Known) -> Option<(DeathRow, StoreTime)> {
         let TaskPlace::Held { since: Some(since), .. } = known.place else { return None };
         let (failures, (now, _)) = (known.failures.as_deref()?, self.clock?);
-        // Where the clock was set back the record says nothing.
+        // If the clock was set back, the record says nothing.
         if failures.past.is_empty() || now.since(since) >= ROW_ENDS || is_ahead(since, now) {
             return None;
         }
@@ -202,7 +202,7 @@ impl SpreadView {
         self.tasks.iter().filter_map(|(key, known)| Some((key, &known.place, known.failures.as_deref()?)))
     }
 
-    /// Tasks that each member gave up, and who is to get a task later as an operator took it away.
+    /// Tasks that each member gave up, and the members that are to get a task later as an operator took it away.
     fn faults(
         &self,
         me: Option<&OwnMember>,

@@ -37,8 +37,7 @@ struct Group<'a> {
     has: BTreeMap<SessionId, usize>,
 }
 
-/// Plans these tasks, each with its part. What those have besides who take part is `left`, of the tasks that
-/// are known here.
+/// Plans these tasks, each with its part. `left` is the number of tasks known here that each member has besides.
 pub(super) fn plan<'a>(
     view: &SpreadView,
     me: &OwnMember,
@@ -64,7 +63,7 @@ pub(super) fn plan<'a>(
         alike.into_iter().map(|(id, peer)| (id, member(id, &peer.share, peer.plan_version))).collect();
     alike.insert(me.session, member(me.session, &me.share, PLAN_VERSION));
     if otherwise.iter().all(|(_, peer)| peer.share.buckets.is_none()) {
-        // All of them, and nobody else.
+        // All tasks, for the members of the same task set only.
         let (tasks, members): (Vec<_>, Vec<_>) =
             (tasks.map(|(_, task)| task).collect(), alike.into_values().collect());
         return plan::plan_avoiding(&tasks, &members, &judged.gave_up);
@@ -75,7 +74,8 @@ pub(super) fn plan<'a>(
     let besides = view.foreign_counts();
     for (id, peer) in otherwise {
         let mut member = member(id, &peer.share, peer.plan_version);
-        // What it has that nobody here knows. One that knows the same as me gives such a task away already.
+        // Tasks it has that are not known here. A member that knows the same as this instance gives such a task away
+        // already.
         member.load = besides.get(&id).copied().unwrap_or(0);
         members.insert(id, member);
     }
@@ -101,7 +101,7 @@ fn rank(spread: &SpreadName, sessions: &[SessionId]) -> u64 {
     hash.mixed()
 }
 
-/// The tasks by who is known to know them.
+/// The tasks by the members that are known to know them.
 fn grouped<'a>(
     me: &OwnMember,
     whole: &[SessionId],
@@ -128,8 +128,8 @@ fn grouped<'a>(
     groups.into_iter().map(group).collect()
 }
 
-/// Plans the groups in their order. What counts besides is what a member was planned in those before; and in
-/// those that follow what it has, and its part of what nobody has there.
+/// Plans the groups in their order. A member's load besides is what it was planned in the groups before; and in the
+/// groups that follow what it has, and its part of the tasks without an owner there.
 fn one_by_one<'a>(
     groups: &[Group<'a>],
     members: &mut BTreeMap<SessionId, PlanMember<SessionId>>,
@@ -142,7 +142,7 @@ fn one_by_one<'a>(
             }
         }
     }
-    // The smallest groups first: who knows them has no choice.
+    // The smallest groups first: the members that know them have no choice.
     let mut expected = Vec::new();
     for group in groups.iter().rev() {
         let orphans: Vec<_> = group.tasks.iter().filter(|task| task.owner.is_none()).copied().collect();

@@ -21,7 +21,7 @@ use crate::{
 const FORGOTTEN: Duration = Duration::from_secs(2);
 /// The same for a task that this instance is to get last.
 const LEFT_TO_OTHERS: Duration = Duration::from_secs(8);
-/// Most forgotten tasks taken at once: whoever was to take them may only be slow.
+/// Most forgotten tasks taken at once: the member that was to take them may only be slow.
 const MOST_FORGOTTEN: usize = 32;
 
 /// The instance whose view it is.
@@ -52,7 +52,7 @@ pub(crate) enum OwnTask {
 /// Action on a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SpreadAction {
-    /// Take it: nobody holds it, or the dead.
+    /// Take it: it has no holder, or a dead one.
     Take { key: Key, dead: Option<SessionId> },
     /// Join the queue for it: its holder is to hand it over.
     Wait { key: Key },
@@ -66,7 +66,7 @@ pub(crate) enum SpreadAction {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resolved {
     pub(crate) orders: Vec<SpreadAction>,
-    /// Tasks for which nobody has room.
+    /// Tasks for which no member has room.
     pub(crate) waiting: BTreeSet<Key>,
     /// Members that fail: they get nothing more while others have room, but for probes.
     pub(crate) failing: BTreeSet<SessionId>,
@@ -74,7 +74,7 @@ pub(crate) struct Resolved {
     pub(crate) gave_up: BTreeMap<Key, Vec<SessionId>>,
     /// Number of tasks each member is to have.
     pub(crate) targets: BTreeMap<SessionId, usize>,
-    /// Future owners of tasks that somebody else, or nobody, has now.
+    /// Future owners of tasks that another member, or none, has now.
     pub(crate) successors: BTreeMap<Key, Option<SessionId>>,
     /// Moment at which time alone may change the plan.
     pub(crate) next: Option<Moment>,
@@ -90,7 +90,7 @@ pub(crate) struct Bounds {
 }
 
 impl SpreadView {
-    /// Returns whose task it is as far as the plan is concerned; nothing if the plan leaves it where it is.
+    /// Returns the owner of a task as far as the plan is concerned; `None` if the plan leaves it where it is.
     fn owner(
         &self,
         me: &OwnMember,
@@ -100,7 +100,7 @@ impl SpreadView {
         known: &Known,
     ) -> Option<Owner> {
         let (place, part) = (&known.place, known.part);
-        // What this instance has it has, whatever was read of it.
+        // A task that this instance has is its own, whatever was read of it.
         if matches!(mine, Some(OwnTask::Has | OwnTask::Keeps | OwnTask::Gives))
             && !matches!(place, TaskPlace::Held { session, .. } if *session == me.session)
         {
@@ -142,7 +142,7 @@ impl SpreadView {
         }
     }
 
-    /// Returns who takes over what was reserved for which name.
+    /// Returns the members that take over what was reserved for their names.
     fn successors(&self, me: &OwnMember) -> Successors<'_> {
         let mut successors: BTreeMap<Holder, Vec<_>> = BTreeMap::new();
         let is_reserved = |seen: &PeerSeen| matches!(seen, PeerSeen::Reserved { .. });
@@ -190,7 +190,7 @@ impl SpreadView {
         now: Moment,
     ) -> Resolved {
         let successors = self.successors(me);
-        // What those have besides with whom a task is not planned, of those that are known here.
+        // Number of known tasks that are not planned, by the session that has them.
         let mut left: BTreeMap<SessionId, usize> = BTreeMap::new();
         let mut owners: Vec<(&Key, Owner)> = Vec::with_capacity(self.tasks.len());
         for (key, known) in &self.tasks {
@@ -226,7 +226,7 @@ impl SpreadView {
         resolved.act(me, mine, bounds, &plan, &owners);
         resolved.take_what_is_forgotten(me, mine, &judged, now, &owners);
         resolved.failing = judged.failing;
-        // What is no task any more goes.
+        // A key that is no task any more goes.
         for (key, what) in mine {
             if matches!(what, OwnTask::Has | OwnTask::Keeps) && !self.tasks.contains_key(key) {
                 resolved.orders.push(SpreadAction::Give { key: key.clone(), to: None, must: true });
@@ -267,7 +267,7 @@ impl SpreadView {
         for session in owners.iter().filter_map(|(_, owner)| owner.session) {
             *counts.entry(session).or_default() += 1;
         }
-        // Only of what somebody has too much something may move once it has settled.
+        // Only a task of a member that has too many may move once it has settled.
         let has_too_much = |session: &SessionId| counts.get(session) > targets.get(session);
         let settles = self.tasks.values().filter_map(|known| match known.place {
             TaskPlace::Held { session, settles, .. } => Some(settles).filter(|_| has_too_much(&session)),
@@ -308,7 +308,7 @@ struct Owner {
     session: Option<SessionId>,
     /// The dead session that the lock's record names.
     dead: Option<SessionId>,
-    /// If it is nobody's: since when.
+    /// Moment since which it has no owner, if it has none.
     since: Moment,
     term: Term,
     settled: bool,
@@ -386,7 +386,7 @@ impl Resolved {
             }
         }
         self.withdraw(mine, &awaited);
-        // What was reserved for this instance is its own already, unless the plan has given it to another.
+        // A task reserved for this instance is its own already, unless the plan has given it to another.
         for (key, owner) in owners {
             let is_own = owner.session == Some(me.session) && owner.dead.is_some();
             if is_own && !mine.contains_key(*key) && !self.successors.contains_key(*key) {
@@ -405,7 +405,7 @@ impl Resolved {
         (me.share.cap as usize).saturating_sub(has + takes)
     }
 
-    /// Takes tasks that whoever was to take them did not. One by one, each a little later, so
+    /// Takes tasks that the member that was to take them did not. One by one, each a little later, so
     /// that not all try at once.
     fn take_what_is_forgotten(
         &mut self,

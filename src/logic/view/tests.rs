@@ -85,7 +85,7 @@ fn holder_of(session: SessionId) -> Holder {
 }
 
 impl SpreadView {
-    /// Learns from a read just now who holds a task.
+    /// Learns the holder of a task from a read just now.
     fn learns(&mut self, task: &Key, holder: Option<(u128, u64)>, now: Moment) -> bool {
         let holder = holder.map(|(session, term)| (id(session), term));
         self.read(task, &lock_of(task, holder), now, now, None)
@@ -113,7 +113,7 @@ fn of_a_run(task: usize, kept: bool) -> LockSeen {
 fn a_task_in_a_run_counts_and_idle_tasks_go_instead_unless_its_owner_must_give() {
     let mut one = view(4);
     let store_now = Some(StoreTime::from_millis(60_000));
-    // What came last goes first, if it may.
+    // The task that came last goes first, if it may.
     for task in 0..4 {
         assert!(one.read(&key(task), &of_a_run(task, task > 1), at(1), at(2), store_now));
     }

@@ -78,7 +78,7 @@ enum ClaimReply {
     Answered(ClaimAnswer),
     /// The lease ends: nothing is begun.
     Over,
-    /// Nothing is begun, for that reason.
+    /// No attempt is begun, for that reason.
     NotRun(NotRun),
 }
 
@@ -401,7 +401,7 @@ impl Driver {
             return;
         }
         if goes_on {
-            // An event has announced another attempt, which nobody makes.
+            // An event has announced another attempt, which no instance makes.
             let none = AttemptEnd { outcome: Outcome::Displaced, error: end.error.clone() };
             let attempt = run.attempt.saturating_add(1);
             self.send_ran(run.id.clone(), attempt, run.lateness(), Duration::ZERO, &none, true);
@@ -410,7 +410,7 @@ impl Driver {
         self.notify_failure(Tick::of(run), Failure { outcome, error, attempts: run.attempt });
     }
 
-    /// Records the outcome, also after the lease is cancelled: nobody else has the schedule before this instance has
+    /// Records the outcome, also after the lease is cancelled: no other instance has the schedule before this one has
     /// let go of it.
     async fn finish(&self, claim: &Claim, end: &AttemptEnd) -> Option<RunRecord> {
         let finish = FinishRun {
@@ -491,7 +491,7 @@ impl Driver {
         if is_held_back(ticks, entry) { Rested::Interrupted } else { rested }
     }
 
-    /// Records that nobody runs a tick again, whose runner's lease ended without an outcome.
+    /// Records that no instance runs a tick again, whose runner's lease ended without an outcome.
     pub(super) async fn abandon(&mut self, ticks: &mut Ticks, run: &RunRecord) {
         let finish = FinishRun {
             run: run.id.clone(),

@@ -32,7 +32,7 @@ impl Driver {
     /// Reads the schedule's record, and the last entries of its ledger.
     pub(super) async fn load(&self) -> Result<(ScheduleRecord, Vec<RunRecord>), NotLoaded> {
         let runner = self.runner.upgrade().ok_or(NotLoaded::Over)?;
-        // Whoever takes over ten thousand schedules asks for some at a time.
+        // An instance that takes over ten thousand schedules asks for some at a time.
         let _turn = tokio::select! {
             biased;
             () = self.lease.cancelled() => return Err(NotLoaded::Over),

@@ -1,10 +1,10 @@
-//! Claims whose job was not polled yet. Whatever ends one before that gives it back, so that a tick that nobody
-//! began is not lost.
+//! Claims whose job was not polled yet. Whatever ends one before that gives it back, so that a tick that was not
+//! begun is not lost.
 //!
 //! ```text
 //!   claim ──▶ on record ──▶ first poll of the job     from here on the run may have done something
 //!     │           │
-//!     └───────────┴── lease over, too late ──▶ finish: not begun     whoever has it next claims it again
+//!     └───────────┴── lease over, too late ──▶ finish: not begun     its next owner claims it again
 //! ```
 
 use std::{
@@ -32,7 +32,7 @@ const TRIED: Duration = Duration::from_secs(5 * 60);
 const ARRIVED: Duration = LONGEST_ATTEMPT.saturating_mul(2);
 
 /// Claim of one attempt, until its job is polled. Dropped before that, it is given back in the background: a
-/// write that names its term and attempt, so that it changes nothing of anybody else's, however late it comes.
+/// write that names its term and attempt, so that it changes nothing of another claim, however late it comes.
 #[derive(Debug)]
 pub(super) struct Unbegun {
     engine: Arc<Engine>,

@@ -1,7 +1,7 @@
 //! Outcomes of runs that the store has not taken yet: the store was away as they ended, and the lease is over. This
 //! instance writes them in the background, and before it reads the schedule's ledger again: a run that it has seen end
-//! is not begun again here. A write names its term and attempt: once somebody else has settled the run it changes
-//! nothing. A failure for good is told once its record is written, as any other.
+//! is not begun again here. A write names its term and attempt: once another instance has settled the run it
+//! changes nothing. A failure for good is told once its record is written, as any other.
 
 use std::{
     fmt,

@@ -91,7 +91,7 @@ fn ledger(schedule: &ScheduleId) -> RangeInclusive<RunId> {
 impl Rows for Records {
     type Failure = Infallible;
 
-    /// Nothing here takes long.
+    /// No operation here takes long.
     const AT_ONCE: usize = usize::MAX;
 
     fn session(&mut self, id: SessionId) -> Result<Row<SessionRecord>, Infallible> {

@@ -26,13 +26,13 @@ use crate::{
 /// one may use.
 pub const FENCE_SLOTS: u32 = 16;
 
-/// Keeps the writes of a holder that came too late out of the database. For those without transactions there is
+/// Keeps the writes of a holder that came too late out of the database. For programs without transactions there is
 /// the [`Stamp`](super::Stamp).
 ///
 /// A fence is armed once per term, before the first fenced work. In each transaction
-/// [`pass`](Self::pass) writes to a record of the fence on the condition that nobody has armed it
-/// for a later term. A holder that lost the lock and does not know it yet finds a later term, or
-/// conflicts with it: either way its transaction aborts.
+/// [`pass`](Self::pass) writes to a record of the fence on the condition that it was not armed for a later term. A
+/// holder that lost the lock and does not know it yet finds a later term, or conflicts with it: either way its
+/// transaction aborts.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -55,10 +55,10 @@ pub const FENCE_SLOTS: u32 = 16;
 /// # }
 /// ```
 ///
-/// # What it costs, and what it cannot do
+/// # Costs and limits
 ///
 /// Arming is one command and a read, once per term; passing is one write within the transaction. The fence's
-/// records are its own, so neither the lock nor whoever takes or waits for it is ever blocked by a
+/// records are its own, so neither the lock nor a session that takes or waits for it is ever blocked by a
 /// transaction. Only arming waits: for a transaction of the former holder that has passed and is not
 /// over yet, which the server ends after a minute at the latest (`transactionLifetimeLimitSeconds`).
 /// The fence guards what is written in the same deployment under the same transaction, nothing else;
@@ -80,7 +80,7 @@ pub enum Armed {
     Late(Stale),
 }
 
-/// The lock was given to somebody else: what was to be done under this term must not be done.
+/// The lock was given to another holder: what was to be done under this term must not be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stale {
     /// The lock.
@@ -126,7 +126,7 @@ impl MongoStore {
             if let Some((_, refusal)) = armed.refused.first() {
                 return Err(CommandFailure::unknown(refusal.to_string()));
             }
-            // Two who arm for the first time may meet: what counts is what stands there afterwards.
+            // Two holders that arm for the first time may meet: what counts is what stands there afterwards.
             let ids = (0..FENCE_SLOTS).map(|slot| slot_id(&lock, slot).into());
             let find = queries::Find { filter: queries::by_ids(ids), ..Default::default() };
             let slots =

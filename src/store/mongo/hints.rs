@@ -1,11 +1,11 @@
-//! Hints of a store handle: who listens to what, and the sources that are open because of it.
+//! Hints of a store handle: the listeners and their topics, and the sources that are open because of them.
 //!
-//! A source is a bucket of bells. It is opened when somebody listens to what comes from it, is reopened by itself, and
-//! is closed when nobody does any more. It decides nothing (R12): whatever goes wrong with it slows others down.
+//! A source is a bucket of bells. It is opened when a listener wants what comes from it, is reopened by itself, and
+//! is closed when none does any more. It decides nothing (R12): whatever goes wrong with it slows others down.
 //!
 //! Bells are documents in small capped collections: a writer rings in a bucket of them, and stores that have listeners
-//! tail it. So only those are woken that a change concerns, and a store without listeners costs nothing. Bells may be
-//! lost, and no writer waits for them.
+//! tail it. So only the stores are woken that a change concerns, and a store without listeners costs nothing. Bells
+//! may be lost, and no writer waits for them.
 
 mod board;
 mod buckets;
@@ -55,7 +55,7 @@ use crate::{
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Pause before the next try of a source or a bell that somebody has to mend first; waiters poll meanwhile.
+/// Pause before the next try of a source or a bell that an operator has to mend first; waiters poll meanwhile.
 pub(super) const MENDED_WITHIN: Duration = Duration::from_secs(60);
 /// A source that was open for so long has worked: when it ends, the next is opened soon.
 const LIVED: Duration = Duration::from_secs(10);
@@ -108,7 +108,7 @@ impl Shared {
         let mut lost = false;
         loop {
             if lost {
-                // First: who hears that a source is open relies on the rest.
+                // First: a listener that hears that a source is open relies on the rest.
                 let database = self.connection.database();
                 lost = !prepare::mend(&database, &self.names, self.create, PATIENCE).await;
             }
@@ -122,8 +122,7 @@ impl Shared {
             } else {
                 tail::follow(&self, bucket, &mut wanted, &mut moves, &stop, note).await
             };
-            // One that fails as soon as it is open is not opened again and again: whoever waits looks each
-            // time.
+            // A source that fails as soon as it is open is not opened again and again: a waiter looks each time.
             if opened.is_some_and(|opened| clock.now().since(opened) >= LIVED) {
                 pause = FIRST_PAUSE;
             }
@@ -141,7 +140,7 @@ impl Shared {
                     self.board.deaf(bucket, failure);
                 }
             }
-            // The next one may take a while: until it is open, whoever waits goes by its own pace.
+            // The next one may take a while: until it is open, a waiter goes by its own pace.
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return self.board.left(bucket),
@@ -156,11 +155,11 @@ impl Shared {
     }
 }
 
-/// The topics that somebody listens to in one source.
+/// The topics that are listened to in one source.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     pub(super) topics: BTreeSet<Topic>,
-    /// Another number whenever somebody has added one: that is followed by an opening.
+    /// Another number whenever a listener has added one: that is followed by an opening.
     pub(super) additions: u64,
 }
 
@@ -181,7 +180,7 @@ struct State {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// The sources of one store handle, and those who listen to them.
+/// The sources of one store handle, and the listeners to them.
 pub(super) struct Hints {
     shared: Shared,
     state: Mutex<State>,
@@ -198,7 +197,7 @@ impl Hints {
 
     /// Begins with the first poll.
     pub(super) fn listen(self: &Arc<Self>, topics: Topics) -> BoxStream<'static, Hint> {
-        // Who listens does not keep the store.
+        // A listener does not keep the store.
         let hints = Arc::downgrade(self);
         let begin = async move {
             let listener = Listener::new(&hints.upgrade()?, topics);
@@ -268,7 +267,7 @@ impl Hints {
         for topic in state.listeners.values().flatten() {
             buckets.entry(Bucket::of(topic)).or_default().insert(topic.clone());
         }
-        // There are no connections for more: whoever listens elsewhere looks from time to time.
+        // There are no connections for more: a listener elsewhere looks from time to time.
         buckets.into_iter().take(self.shared.connection.current().streams).collect()
     }
 }
@@ -298,7 +297,7 @@ impl Listener {
         };
         let told = hints.shared.board.listen();
         let mut mute = hints.shared.ringer.mute();
-        // What it is told first is how things are now.
+        // The listener is told first how things are now.
         if !mute.borrow().is_empty() {
             mute.mark_changed();
         }

@@ -50,16 +50,16 @@ use self::{
 use super::{Answer, Capabilities, Hint, Reach, Store, Topics, rings};
 use crate::{store_methods, words};
 
-/// A script for the server's shell that creates the collections and indexes of a store, for those who do
-/// not let their programs do it.
+/// A script for the server's shell that creates the collections and indexes of a store, for operators who do not let
+/// their programs do it.
 #[must_use]
 pub fn index_script(database: impl AsRef<str>, options: &MongoOptions) -> String {
     let (database, names) = (database.as_ref(), Collections::new(&options.prefix));
     indexes::script(database, &names) + &Buckets::new(database, options).script("tenure")
 }
 
-/// The names of the indexes of each collection that the script of [`index_script`] creates, for those who look whether
-/// all are there.
+/// The names of the indexes of each collection that the script of [`index_script`] creates, for operators who look
+/// whether all are there.
 #[must_use]
 pub fn index_names(options: &MongoOptions) -> Vec<(String, Vec<&'static str>)> {
     indexes::names(&Collections::new(&options.prefix))
@@ -126,7 +126,7 @@ impl Inner {
 }
 
 impl fmt::Debug for MongoStore {
-    // Nothing of the client: it knows the password.
+    // Without the client: it knows the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MongoStore")
             .field("database", &self.database().name())
@@ -179,7 +179,7 @@ impl MongoStore {
     /// Ends what the store and its client have under way: the last thing to do before a program ends its
     /// runtime. Bounded by three seconds, after which what is under way is left alone.
     ///
-    /// Nothing is lost without it. But a client of the driver's that is dropped says goodbye to the server
+    /// No record is lost without it. But a client of the driver's that is dropped says goodbye to the server
     /// on a task of its own, and if the runtime ends under that the driver panics, on a thread of the
     /// runtime's (`connection_requester.rs`: `SendError`).
     ///

@@ -15,7 +15,7 @@ use crate::model::{LockId, Term};
 const TRIES: u32 = 5;
 
 /// Puts a holder's term on the documents that it writes, and refuses to overwrite what stands there under a
-/// later term. For those who have no transactions, or do not want one for each write.
+/// later term. For programs that have no transactions, or do not want one for each write.
 ///
 /// Needs no record of its own and no arming: filter and stamp are part of the write.
 ///
@@ -36,7 +36,7 @@ const TRIES: u32 = 5;
 /// # }
 /// ```
 ///
-/// # What it cannot do
+/// # Limits
 ///
 /// Protects each document from the moment on at which the next holder has written *that* document: until
 /// then a late write of the former holder passes. So a new holder writes to what it is going to rely on before
@@ -56,7 +56,7 @@ impl Stamp {
         Self { lock: lock.clone(), term, field: "term".to_owned() }
     }
 
-    /// Another field, such as `held.term`. The same for all who write the document.
+    /// Another field, such as `held.term`. The same for all writers of the document.
     #[must_use]
     pub fn field(mut self, path: impl AsRef<str>) -> Self {
         path.as_ref().clone_into(&mut self.field);
@@ -85,7 +85,7 @@ impl Stamp {
     /// Writes a document, or inserts it, unless it bears a later term.
     ///
     /// # Errors
-    /// The driver's error. If somebody has written the document under a later term it carries
+    /// The driver's error. If the document was written under a later term, the error carries
     /// [`Stale`] (see [`Stale::in_error`]), and nothing was written. A document whose field is no number is
     /// left as it is: the error says that its key is there already.
     ///

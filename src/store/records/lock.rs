@@ -26,7 +26,7 @@ pub struct Candidate {
     pub session: SessionId,
     /// The ticket it is granted to. Goes unchanged with every repeat ([R7](crate::store#rules-of-safety)).
     pub ticket: Ticket,
-    /// The session's ttl, for whoever finds the lock held by a session that is missing.
+    /// The session's ttl, for an instance that finds the lock held by a session that is missing.
     #[serde(rename = "ttl_ms", serialize_with = "crate::model::serial::ms")]
     pub ttl: Duration,
     /// The instance's name.
@@ -52,7 +52,7 @@ impl Candidate {
     }
 }
 
-/// A lock in somebody's hand.
+/// Holding of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Holding {
@@ -72,19 +72,19 @@ impl Holding {
     }
 }
 
-/// A key that is kept closed although nobody holds it.
+/// A key that is kept closed although it has no holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Closed {
-    /// Until when, by the store's clock.
+    /// End of the wait, by the store's clock.
     pub until: StoreTime,
     /// Length of the wait when it was written. A clock that stands further back than that is
     /// another clock: the wait is not believed ([R1](crate::store#rules-of-safety)). [`FOR_GOOD`] and more is no
-    /// time: the key stays closed until somebody opens it.
+    /// time: the key stays closed until it is opened.
     #[serde(rename = "length_ms", serialize_with = "crate::model::serial::ms")]
     pub length: Duration,
 }
 
-/// Length that is no time: a key closed for so long stays closed until somebody opens it, whatever the store's clock
+/// Length that is no time: a key closed for so long stays closed until it is opened, whatever the store's clock
 /// says.
 pub const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 /// The most by which an estimate of the store's time is believed to be behind.
@@ -125,7 +125,7 @@ impl Closed {
 pub enum Ended {
     /// Gave it back.
     Released,
-    /// Gave it to somebody who waited.
+    /// Gave it to a waiter.
     HandedOver,
     /// Ended by the death of its session.
     Died,
@@ -152,7 +152,7 @@ impl Ended {
 /// Most past holders a record remembers.
 pub const PAST_HOLDERS: usize = 5;
 
-/// A past holding of a lock, for the question who had it at 03:12.
+/// A past holding of a lock, for the question which instance had it at 03:12.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Past {
@@ -162,9 +162,9 @@ pub struct Past {
     pub who: Option<Who>,
     /// Under which term.
     pub term: Term,
-    /// Since when.
+    /// Time of its start.
     pub from: StoreTime,
-    /// Until when.
+    /// Time of its end.
     pub to: StoreTime,
     /// End of the holding.
     pub how: Ended,
@@ -199,7 +199,7 @@ pub struct LockRecord {
 }
 
 impl LockRecord {
-    /// A lock that nobody holds, with no memory of past holders.
+    /// A lock that has no holder, with no memory of past holders.
     #[must_use]
     pub const fn new(id: LockId, term: Term) -> Self {
         Self { id, term, holding: None, closed: None, wanted: false, past: Vec::new() }
@@ -227,14 +227,14 @@ impl LockRecord {
         self.holding.as_ref().is_some_and(|held| held.by.session == session)
     }
 
-    /// Returns whether nobody holds it since it was taken away from the holder of that term.
+    /// Returns whether it has had no holder since it was taken away from the holder of that term.
     #[must_use]
     pub fn was_forced_from(&self, term: Term) -> bool {
         let last = self.past.first();
         self.holding.is_none() && last.is_some_and(|last| last.term == term && last.how == Ended::Forced)
     }
 
-    /// Returns whether nobody has held it since the holder of that term.
+    /// Returns whether no session has held it since the holder of that term.
     #[must_use]
     pub fn was_left_by(&self, term: Term) -> bool {
         self.holding.is_none() && self.term == term

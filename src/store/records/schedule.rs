@@ -12,10 +12,10 @@ pub struct ScheduleRecord {
     pub id: ScheduleId,
     /// Definition; nothing until an owner has written it.
     pub definition: Option<Definition>,
-    /// The last time somebody held it back.
+    /// The last time it was held back.
     pub pause: Option<Pause>,
-    /// The times before that, earliest first: the last twenty. Whoever has the schedule next reports the ticks
-    /// that fell into them.
+    /// The times before that, earliest first: the last twenty. The instance that has the schedule next reports the
+    /// ticks that fell into them.
     pub pauses_before: Vec<PauseBefore>,
     /// Runs that are wanted now, earliest first.
     pub orders: Vec<RunNow>,
@@ -57,9 +57,9 @@ impl Definition {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Pause {
-    /// Since when.
+    /// Time of its start.
     pub since: StoreTime,
-    /// Until when, once it is over.
+    /// Time of its end, once it is over.
     pub until: Option<StoreTime>,
     /// Operator or instance that wanted it.
     pub by: Holder,
@@ -90,9 +90,9 @@ impl Pause {
 /// A time in which a schedule's ticks were not run, before the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PauseBefore {
-    /// Since when.
+    /// Time of its start.
     pub since: StoreTime,
-    /// Until when.
+    /// Time of its end.
     pub until: StoreTime,
 }
 

@@ -11,7 +11,7 @@ use crate::model::{Digest, Holder, LockId, Namespace, SessionId, SpreadName, Sto
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct About {
-    /// Whom it shares keys with.
+    /// Set of programs it shares keys with.
     pub namespace: Namespace,
     /// The name people know it by.
     pub holder: Holder,
@@ -52,7 +52,7 @@ pub struct SessionRecord {
     /// Time since which the program's runtime had run no task when that beat was sent: its jobs stand still, and keep
     /// their keys. None if it had run one a moment before.
     pub stalled_since: Option<StoreTime>,
-    /// Time for which each beat keeps it alive: whoever wants to declare it dead must have seen no other
+    /// Time for which each beat keeps it alive: an instance that wants to declare it dead must have seen no other
     /// beat for so long, by a clock of its own. Fixed for life ([R2](crate::store#rules-of-safety)).
     #[serde(rename = "ttl_ms", serialize_with = "crate::model::serial::ms")]
     pub ttl: Duration,
@@ -89,14 +89,14 @@ impl SessionRecord {
         self.requests.iter().any(|known| known.is_about(&request.lock, request.term))
     }
 
-    /// Returns whether nobody has declared it dead. It may have stopped beating long ago.
+    /// Returns whether it was not declared dead. It may have stopped beating long ago.
     #[must_use]
     pub const fn is_alive(&self) -> bool {
         self.death.is_none()
     }
 
     /// Returns whether it is dead, or its last beat is older than its ttl by that reading of a clock which is about the
-    /// store's. A guess, for people: it entitles nobody to anything ([R1](crate::store#rules-of-safety)).
+    /// store's. A guess, for people: it entitles no instance to anything ([R1](crate::store#rules-of-safety)).
     #[must_use]
     pub fn looks_dead(&self, now: StoreTime) -> bool {
         self.death.is_some() || self.beat_at.plus(self.ttl) < now
@@ -108,7 +108,7 @@ impl SessionRecord {
 pub struct Death {
     /// Time of the declaration.
     pub at: StoreTime,
-    /// By whom: the holder's name of the instance that saw no beat, of the instance itself when it
+    /// Declarer: the holder's name of the instance that saw no beat, of the instance itself when it
     /// closed, or of an operator.
     pub by: Holder,
     /// Why.
@@ -217,14 +217,14 @@ impl Buckets {
 
 impl fmt::Debug for Buckets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A thousand bytes tell nobody anything.
+        // A thousand bytes tell a reader nothing.
         let mut all = Digest::default();
         all.write(&self.to_bytes());
         write!(f, "Buckets({:016x})", all.get())
     }
 }
 
-/// Stands between who asks for a lock and why, in the note of its record.
+/// Stands between the name that asks for a lock and the reason, in the note of its record.
 const SEPARATOR: &str = ": ";
 
 /// An operator asks a holder to give a lock back.
@@ -257,7 +257,7 @@ impl Request {
         }
     }
 
-    /// Returns who asked for a lock, and why, from the [note](Self::note) in its record.
+    /// Returns the name that asked for a lock, and the reason, from the [note](Self::note) in its record.
     pub(crate) fn read_note(note: &Why) -> Option<(Holder, Why)> {
         let note = note.as_str();
         let Some(quoted) = note.strip_prefix('"') else {

@@ -26,11 +26,11 @@ use self::system::FileSystem;
 use super::SqliteOptions;
 use crate::{error::in_one_line, sync::locked};
 
-/// The longest that opening waits for somebody who has the whole file locked, as for its repair after a crash.
+/// The longest that opening waits for a process that has the whole file locked, as for its repair after a crash.
 const OPENING: Duration = Duration::from_secs(5);
-/// The longest that SQLite waits for another process to be done, before this one looks whether anybody still wants
-/// its answer: so many looks, one after the other. SQLite's own get rarer, and one who writes again and again leaves gaps
-/// that they would miss.
+/// The longest that SQLite waits for another process to be done, before this one looks whether a caller still wants
+/// its answer: so many looks, one after the other. SQLite's own get rarer, and a process that writes again and again
+/// leaves gaps that they would miss.
 const BUSY_LOOKS: i32 = 100;
 const BUSY_LOOK: Duration = Duration::from_millis(1);
 /// A log that has grown beyond this is cut when it is written from its beginning again.
@@ -94,7 +94,7 @@ pub(super) fn open(path: &Path, options: &SqliteOptions) -> Result<(Arc<OpenFile
     let path = &whole(path)?;
     let folder = path.parent().unwrap_or(Path::new("/"));
     check_folder(folder)?;
-    // Until the connection is there: nobody else may look at the file meanwhile.
+    // Held until the connection is there: no other thread may look at the file meanwhile.
     let mut open = locked(&OPEN);
     open.retain(|_, file| file.strong_count() > 0);
     let known = open.get(path).and_then(Weak::upgrade).filter(|file| file.is_in_place());
@@ -164,12 +164,12 @@ fn check_folder(_: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Makes a new file, which gets its name when it is whole. Somebody else may have made one meanwhile.
+/// Makes a new file, which gets its name when it is whole. Another process may have made one meanwhile.
 fn create(path: &Path, folder: &Path) -> Result<(), OpenError> {
     let random = getrandom::u64().map_err(|error| OpenError::of_io(path, &io::Error::from(error)))?;
     let new = header::beside(path, &format!("-new-{random:016x}"));
     let created = create_at(&new, path, folder);
-    // A crash leaves it behind, and it harms nobody.
+    // A crash leaves it behind, and it does no harm.
     let _ = fs::remove_file(&new);
     created
 }

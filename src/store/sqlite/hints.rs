@@ -1,13 +1,13 @@
-//! Hints: who is told of a change, by a table of bells and by what the kernel tells of the database's file.
+//! Hints: listeners are told of a change by a table of bells and by what the kernel tells of the database's file.
 //!
 //! A change rings in its own transaction: a row a bell, in the table `rings`. When that has committed, its process
-//! sets the times of the database's file to now, which the kernel tells to all who watch the file for that. They read
-//! the rows that are new to them, each on a thread and a connection of its own.
+//! sets the times of the database's file to now, which the kernel tells to all processes that watch the file for
+//! that. They read the rows that are new to them, each on a thread and a connection of its own.
 //!
 //! The writes to SQLite's log would not do as a signal. With `synchronous=FULL` they come before the sync, the commit
 //! can be seen only after it, and nothing tells of that: a quarter of the commits were noticed with the next write
-//! only. They would also wake everybody for each beat of anybody. A process that is killed between commit and signal
-//! leaves its rows to the next signal, or to the poll of those who wait (R12).
+//! only. They would also wake every listener for each beat of any session. A process that is killed between commit
+//! and signal leaves its rows to the next signal, or to the poll of the waiters (R12).
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod listener;
@@ -62,7 +62,7 @@ pub(super) enum Heard {
     Bell(Bell),
     /// Something may have been missed.
     Resync,
-    /// Nothing is heard at present.
+    /// No bell is heard at present.
     Failing {
         error: Arc<str>,
         lasting: bool,
@@ -88,7 +88,7 @@ struct Shared {
     /// The file counts as open as long as a thread may have a connection.
     kept: Option<Arc<OpenFile>>,
     heard: broadcast::Sender<Heard>,
-    /// There is one as long as somebody listens to a topic.
+    /// There is one as long as a topic has a listener.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     listener: Mutex<Weak<Listener>>,
 }
@@ -112,7 +112,7 @@ impl Hints {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl Hints {
-    /// Tells all who listen, in all processes, that something was [rung](ring): after the commit.
+    /// Tells all listeners, in all processes, that something was [rung](ring): after the commit.
     pub(super) fn announce(&self) {
         use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 
@@ -139,7 +139,7 @@ impl Hints {
     /// Does nothing: waiters look from time to time.
     pub(super) fn announce(&self) {}
 
-    /// Nothing is told.
+    /// No news is told.
     pub(super) fn listen(&self, topics: Topics) -> BoxStream<'static, Hint> {
         resyncs(topics).boxed()
     }

@@ -86,8 +86,8 @@ impl SqliteOptions {
 
 /// A store in a SQLite file, for the processes of one machine.
 ///
-/// Its clones are the same store. **It excludes nobody on another machine**, whatever file system that sees: the file
-/// has to lie on a local one.
+/// Clones are the same store. **It excludes no process on another machine**, whatever file system that sees: the
+/// file has to lie on a local one.
 ///
 /// Each store has two threads, one that writes and one that reads. Operations that come together are written together.
 #[derive(Clone)]
@@ -101,7 +101,7 @@ struct Home {
     /// Without them nothing is proven here, and the ttl counts.
     files: Option<Arc<SessionFiles>>,
     hints: Hints,
-    /// The thread that proves who is dead.
+    /// The thread that proves sessions dead.
     listener: Mutex<Option<Listener>>,
 }
 
@@ -149,7 +149,7 @@ impl Home {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // What has begun is done to its end.
+        // An operation that has begun is done to its end.
         self.writes.close();
         self.reads.close();
     }
@@ -178,8 +178,8 @@ impl SqliteStore {
         Self::on(&Arc::new(home), connection, options)
     }
 
-    /// Closes the file, also for the clones of this store, once what was begun is done. If nobody else uses the file,
-    /// its log is written back and goes. Without this it is closed soon after the last clone was dropped.
+    /// Closes the file, also for the clones of this store, once what was begun is done. If the file has no other
+    /// user, its log is written back and goes. Without this it is closed soon after the last clone was dropped.
     ///
     /// # Cancel safety
     /// It is closed all the same.
@@ -210,8 +210,8 @@ impl SqliteStore {
     /// refuses smaller ones. After this the next terms are larger than any that were granted, as long as the clock was
     /// never further ahead than a day. All sessions of the backup are declared dead.
     ///
-    /// **Stop everybody who uses the file first**, also in other containers: a job that was begun before does not know
-    /// that its key may be granted again. Whoever can be proven to live is reason enough to refuse.
+    /// **Stop every process that uses the file first**, also in other containers: a job that was begun before does
+    /// not know that its key may be granted again. A session that can be proven to live is reason enough to refuse.
     ///
     /// Looks closer than [`open`](Self::open) whether the file is whole: a copy of bare files that were in use may have
     /// indexes and tables of different moments. That takes up to ten times as long.
@@ -282,7 +282,7 @@ impl SqliteStore {
         call(&self.inner.writes, false, doing, limit, work)
     }
 
-    /// An operation that only reads, and waits for nobody who writes.
+    /// An operation that only reads, and waits for no writer.
     fn reading<T: Send + 'static>(
         &self,
         doing: &'static str,

@@ -2,8 +2,8 @@
 //!
 //! Each session holds an exclusive lock (`flock`) on a file of its own. The kernel lets it go when the last descriptor
 //! of that open file is closed, at the latest when the process has ended, and at no other time. The lock is taken
-//! once, when the file is made, so whoever gets the lock of that very file *shared* knows that its holder is gone for
-//! ever.
+//! once, when the file is made, so a process that gets the lock of that very file *shared* knows that its holder is
+//! gone for ever.
 //!
 //! **Nothing else is proof.** A file that is missing may have been deleted; another inode is another file; under
 //! another boot id another kernel gave the locks (a sandbox may have its own and see the same files); a process that

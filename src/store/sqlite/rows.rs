@@ -72,7 +72,7 @@ impl SqlRows<'_> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) fn remove_strays(&self) -> Outcome<()> {
         let Some(files) = self.files else { return Ok(()) };
-        // What cannot be listed stays, and nothing else is worse for it.
+        // Files that cannot be listed stay, and nothing else is worse for it.
         for session in files.sessions().unwrap_or_default() {
             if !self.has_session(session)? {
                 files.remove_stray(session);
@@ -174,7 +174,7 @@ fn rows(at_most: usize) -> i64 {
 impl Rows for SqlRows<'_> {
     type Failure = Failure;
 
-    /// A few milliseconds, in which nobody else can write.
+    /// A few milliseconds, in which no other writer can write.
     const AT_ONCE: usize = 500;
 
     fn session(&mut self, id: SessionId) -> Outcome<Row<SessionRecord>> {

@@ -92,7 +92,7 @@ pub(super) async fn elsewhere<T: Send + 'static>(
     run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
     let (done, is_done) = oneshot::channel();
-    // An error says that nobody waits for it.
+    // An error says that no caller waits for it.
     start(name, move || drop(done.send(run())))?;
     is_done.await.map_err(|_| io::Error::other("it panicked"))
 }
@@ -130,7 +130,7 @@ impl Place {
         Trouble::of(self.home.file.path(), failure)
     }
 
-    /// Reads for all who wait, as of one moment.
+    /// Reads for all callers that wait, as of one moment.
     fn read(&self) {
         let begun = self.say("BEGIN");
         let jobs = self.backlog.begin(true, TOGETHER);
@@ -168,7 +168,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes for all who wait, in one transaction.
+    /// Writes for all callers that wait, in one transaction.
     fn write(&mut self, is_synced: bool) {
         let file = Arc::clone(&self.place.home.file);
         let gate = locked(&file.gate);
@@ -176,7 +176,7 @@ impl Writer {
         if let Err(failure) = &began
             && failure.code() == Some(ErrorCode::DatabaseBusy)
         {
-            // Whoever still waits for an answer waits for this, too.
+            // A caller that still waits for an answer waits for this, too.
             self.place.backlog.held_up(self.place.trouble(failure));
             return;
         }
@@ -188,7 +188,7 @@ impl Writer {
             self.place.roll_back();
             return answer(self.place.backlog.begin(true, usize::MAX), &Err((trouble, Applied::No)));
         }
-        // Also those that came meanwhile.
+        // Also the jobs that came meanwhile.
         let jobs = self.place.backlog.begin(self.is_synced, TOGETHER);
         let Some((done, ended)) = self.run_and_commit(jobs) else { return };
         self.cut_log();
@@ -216,7 +216,7 @@ impl Writer {
         }
     }
 
-    /// Does these and commits what they wrote. Returns those that are still to be answered, and how.
+    /// Does these and commits what they wrote. Returns the jobs that are still to be answered, and how.
     fn run_and_commit(&self, jobs: Jobs) -> Option<(Jobs, Ended)> {
         let done = self.run_all(jobs)?;
         let Err(failure) = self.place.say("COMMIT") else { return Some((done, Ok(()))) };
@@ -242,7 +242,7 @@ impl Writer {
         (done, Err((trouble, Applied::Unknown)))
     }
 
-    /// Has the log begin anew where those who read have never let it: else it would grow as long as somebody reads.
+    /// Has the log begin anew where the readers have never let it: else it would grow as long as a process reads.
     fn cut_log(&mut self) {
         self.commits = self.commits.wrapping_add(1);
         if !self.commits.is_multiple_of(LOOKS_AT_LOG) {
@@ -257,14 +257,14 @@ impl Writer {
         }
     }
 
-    /// Writes all of the log into the file. Waits for those who read it, as long as SQLite waits for anybody.
+    /// Writes all of the log into the file. Waits for its readers, as long as SQLite waits for any process.
     fn restart_log(&self) -> Result<(), Failure> {
         let restarted = self.place.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
         Ok(restarted?)
     }
 
-    /// Does these, each for itself. Answers those that failed, and returns the others, if there is a transaction to be
-    /// committed.
+    /// Does these, each for itself. Answers the jobs that failed, and returns the others, if there is a transaction
+    /// to be committed.
     fn run_all(&self, mut jobs: Jobs) -> Option<Jobs> {
         loop {
             match self.run(jobs) {
@@ -292,9 +292,9 @@ impl Writer {
         self.place.say("BEGIN IMMEDIATE")
     }
 
-    /// The same within one transaction. Returns those that are still to be done if it was given up.
+    /// The same within one transaction. Returns the jobs that are still to be done if it was given up.
     fn run(&self, jobs: Jobs) -> Result<Jobs, Jobs> {
-        // Nobody else could write since the transaction began.
+        // No other writer could write since the transaction began.
         let now = self.place.clock.wall();
         let are_many = jobs.len() > 1;
         let mut done = Vec::with_capacity(jobs.len());
@@ -325,7 +325,7 @@ impl Writer {
         let done = job.run(rows, now);
         let is_open = done.is_err() && !self.place.connection.is_autocommit();
         if is_open && (!are_many || self.place.say("ROLLBACK TO one").is_err()) {
-            // What it has written may not stay.
+            // The writes of the job may not stay.
             self.place.roll_back();
         }
         if are_many && !self.place.connection.is_autocommit() {

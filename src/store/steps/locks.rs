@@ -162,7 +162,7 @@ impl<R: Rows> Step<'_, R> {
     ) -> Result<Page<Held>, R::Failure> {
         let after = after.as_ref().map(Cursor::place);
         let page = page(self.rows.held_by(session, after, and_one(at_most))?, at_most);
-        // What makes no sense is found by its own name; the audit only compares.
+        // A record that makes no sense is found by its own name; the audit only compares.
         Ok(Page { refused: Vec::new(), ..page })
     }
 

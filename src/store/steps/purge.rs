@@ -1,7 +1,7 @@
-//! The purge: what nobody needs any more goes, a part at a time.
+//! The purge: records that are not needed any more go, a part at a time.
 //!
-//! The ids are gone through in their order, locks first, then the dead, and the answer says from where to go on. What
-//! has to stay is passed once, and stands in nobody's way.
+//! The ids are gone through in their order, locks first, then the dead, and the answer says from where to go on. A
+//! record that has to stay is passed once, and stands in no other's way.
 
 use std::time::Duration;
 
@@ -99,8 +99,8 @@ impl<R: Rows> Step<'_, R> {
             && i64::try_from(record.term.get()).is_ok_and(|term| term < now.minus(TERM_KEPT).as_millis())
     }
 
-    /// Frees what the next of the dead hold, deletes their places in the queue, and those whom nothing names any more.
-    /// Answers from where to go on.
+    /// Frees what the next of the dead hold, deletes their places in the queue, and the sessions that no lock names
+    /// any more. Answers from where to go on.
     fn purge_the_dead(
         &mut self,
         namespace: &Namespace,
@@ -129,7 +129,7 @@ impl<R: Rows> Step<'_, R> {
             if *left == 0 && places + freed > 0 {
                 return Ok(Some(Place::Dead(after)));
             }
-            // Whoever finds a lock of a dead session must find its death.
+            // An instance that finds a lock of a dead session must find its death.
             if died < self.now.minus(retention.sessions) && self.rows.held_by(session, None, 1)?.is_empty() {
                 self.rows.delete_session(session)?;
                 purged.sessions += 1;

@@ -27,7 +27,7 @@ pub(in crate::store) enum Change<T> {
 
 /// The rows of a store, in the hands of one step. Each can be found by its id, and listed in an order.
 ///
-/// What is put replaces the row of the same id. A step puts nothing where it was refused a row. After a failure
+/// A row that is put replaces the row of the same id. A step puts nothing where it was refused a row. After a failure
 /// nothing of the step counts.
 pub(in crate::store) trait Rows {
     /// A failure of whatever keeps the rows. It ends the step.
@@ -51,7 +51,7 @@ pub(in crate::store) trait Rows {
         at_most: usize,
     ) -> Result<Vec<Listed<SessionRecord>>, Self::Failure>;
 
-    /// The next of the dead, and when they died, in the order of their ids. Leaves out those that cannot be read.
+    /// The next of the dead, and when they died, in the order of their ids. Leaves out records that cannot be read.
     fn the_dead(
         &mut self,
         namespace: &Namespace,

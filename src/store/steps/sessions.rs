@@ -15,7 +15,7 @@ use crate::{
 const TOLD_AT_ONCE: usize = 500;
 /// The places in the queue of a dead session that are given up at once; a purge finds the others.
 const PLACES_AT_ONCE: usize = 10_000;
-/// More bells than a store keeps are a gap, after which whoever listens looks everywhere.
+/// More bells than a store keeps are a gap, after which a listener looks everywhere.
 const BELLS_KEPT: usize = 4096;
 /// The waiters in the queue of each lock that are notified: the first may have died with it.
 const FIRST_IN_QUEUE: usize = 4;
@@ -97,7 +97,7 @@ impl<R: Rows> Step<'_, R> {
                     return Ok(SessionSeen::of(record));
                 }
                 if ground == Evidence::Gone {
-                    // First: a queue whose head is dead would be told to nobody.
+                    // First: a queue whose head is dead would be told to no living session.
                     self.rows.delete_waiters_of(session, PLACES_AT_ONCE)?;
                     self.ring_of_what_it_held(session)?;
                 }

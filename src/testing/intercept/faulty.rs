@@ -17,7 +17,7 @@ use crate::{dice::Dice, store::Hint, sync::locked};
 
 /// A store that fails: as a script says, by chance, or both.
 ///
-/// What a script says comes first, then what holds [for all](Self::always), then chance.
+/// The script comes first, then the courses [for all](Self::always), then chance.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};

@@ -125,7 +125,7 @@ fn shares() -> Vec<Share> {
     vec![Share::new("import".parse().unwrap())]
 }
 
-/// Topics of one who hears of the members of a spread.
+/// Topics of a listener that hears of the members of a spread.
 fn of_members() -> Topics {
     let spread = shares().remove(0).spread;
     watch::channel([Topic::Spread(opening().about.namespace, spread)].into()).1

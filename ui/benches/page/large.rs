@@ -25,7 +25,7 @@ const TASKS: usize = 1_000;
 const INSTANCES: usize = 50;
 const SCHEDULES: usize = 2_000;
 const LEDGER: usize = 1_000_000;
-/// Where runs are kept.
+/// Collection of the runs.
 const RUNS: &str = "runs";
 const LIMIT: Duration = Duration::from_secs(60);
 /// Ttl of the instances' sessions: they look alive for as long as the bench takes.

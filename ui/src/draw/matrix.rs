@@ -18,7 +18,7 @@ const MOVED: Duration = Duration::from_secs(10);
 /// Letters of a member's name that there is room for.
 const LETTERS: usize = 22;
 
-/// The rows: members, and nobody.
+/// The rows: the members, and one for tasks without a holder.
 struct Rows<'a> {
     members: Vec<&'a SpreadMember>,
     of: BTreeMap<SessionId, usize>,

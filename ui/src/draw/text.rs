@@ -1,4 +1,4 @@
-//! Names and times. A name is somebody else's text: it stands by itself, whatever direction it is written in.
+//! Names and times. A name is a foreign text: it stands by itself, whatever direction it is written in.
 
 use std::fmt::Write;
 

@@ -68,7 +68,7 @@ impl answer::Screen for Screen {
         }
         let mut value_hidden = false;
         if !query.value {
-            // Those who wait have values, too.
+            // Waiters have values, too.
             look.waiters.iter_mut().for_each(|waiter| waiter.by.value = None);
             let held = look.record.as_mut().and_then(|record| record.holding.as_mut());
             value_hidden = held.is_some_and(|held| held.by.value.take().is_some());

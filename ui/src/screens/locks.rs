@@ -1,4 +1,4 @@
-//! The locks: who holds each, since when, and why.
+//! The locks: the holder of each, since when, and why.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl answer::Screen for Screen {
     }
 }
 
-/// A value may be somebody's secret, and is shown where it is asked for.
+/// A value may be a secret, and is shown where it is asked for.
 pub(super) fn without_value(mut lock: Lock) -> Lock {
     if let Some(held) = &mut lock.record.holding {
         held.by.value = None;

@@ -1,4 +1,4 @@
-//! The schedules: when each is next, how it went, and who has it.
+//! The schedules: the next time of each, how it went, and its owner.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Readability for everybody: without script, without colour, with a screen reader, in light and dark.
+//! Readability for all visitors: without script, without colour, with a screen reader, in light and dark.
 
 use std::collections::BTreeMap;
 

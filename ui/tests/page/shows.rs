@@ -46,7 +46,7 @@ async fn a_spread_has_a_mark_for_each_task_in_the_row_of_its_holder_and_says_why
     let site = Site::new(store, |ui| ui);
     let address = format!("/spread?name={SPREAD}");
     let page = site.until(&address, |page| attributes(page, "svg .task.held", "y").len() == 10).await;
-    // What the members say themselves.
+    // The holders as the members say themselves.
     let mut held: BTreeMap<String, String> = BTreeMap::new();
     for (holder, one) in &fleet.instances {
         held.extend(one.spread.share().keys().map(|task| (task.to_string(), holder.clone())));
@@ -223,7 +223,7 @@ async fn the_last_hour_tells_of_a_death_before_anybody_looked() {
     let store = memory();
     let mut fleet = fleet(&store, 10).await;
     fleet.crash("pod-2").await;
-    // Nobody has looked until now.
+    // No visitor has looked until now.
     let site = Site::new(store, |ui| ui);
     let page = site.page("/changes").await;
     let changes = text(&page, "ol.changes");

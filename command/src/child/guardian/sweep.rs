@@ -35,14 +35,14 @@ impl Sweep {
         self.over
     }
 
-    /// Does what is to be done now. Returns those that turned out not to be ended.
+    /// Does what is to be done now. Returns the processes that turned out not to be ended.
     pub(super) fn step(&mut self, now: Duration, at_the_latest: Duration) -> Vec<i32> {
         let kill_at = self.kill_at.min(at_the_latest);
         if !kin::has_children() {
             self.over = true;
             return Vec::new();
         }
-        // What is missed now is seen by the next look.
+        // A process that is missed now is seen by the next look.
         let left = kin::descendants(&BTreeSet::new()).unwrap_or_default();
         if now < kill_at {
             if !self.asked {
@@ -69,7 +69,7 @@ impl Sweep {
         stuck
     }
 
-    /// When to look again.
+    /// Time of the next look.
     pub(super) fn next_step(&self, now: Duration) -> Duration {
         match self.killing_since {
             // They may be there for hours.

@@ -10,7 +10,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-/// Wakes whoever polls it, at an instant.
+/// Wakes its poller at an instant.
 pub(super) struct Timer(OwnedFd);
 
 impl Timer {

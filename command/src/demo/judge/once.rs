@@ -35,8 +35,8 @@ pub(super) fn tasks(record: &Record) -> Verdict {
 /// The moment until which a job worked, or may well have: one whose process was killed did so until it was killed, as
 /// it had not said that it was over, and as long as its lease allowed.
 ///
-/// Nobody else may begin while its lease is valid, unless it has given it up, and it says so before it does; or its
-/// process is gone, and it was not before the kill.
+/// No other instance may begin while its lease is valid, unless it has given it up, and it says so before it does; or
+/// its process is gone, and it was not before the kill.
 pub(super) fn end(record: &Record, holding: &Holding) -> Moment {
     let death = record.instances[holding.instance].death;
     match (holding.ended, death) {

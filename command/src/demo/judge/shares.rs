@@ -9,7 +9,7 @@ pub(super) fn drained(record: &Record) -> Verdict {
         let Some((told, done)) = instance.drained else { continue };
         let holdings = || record.tasks.iter().flatten().filter(|holding| holding.instance == index);
         let Some(done) = done else {
-            // Who died meanwhile, or was told to close, has not come to its end.
+            // An instance that died meanwhile, or was told to close, has not come to its end.
             if instance.death.is_none() && record.closing.is_some() && instance.freezes.is_empty() {
                 broken.push(format!("{} was not done before the end", instance.name));
             }
@@ -43,7 +43,7 @@ pub(super) fn even(record: &Record, bounds: &Bounds) -> Verdict {
             times.push(format!("{} {}", word(change.what), seconds(even.since(change.at))));
             continue;
         }
-        // What was overtaken by another change was given no time.
+        // A change that was overtaken by another was given no time.
         let until = record.changes.get(index + 1).map(|next| next.at).or(record.closing);
         if until.is_some_and(|until| until.since(change.at) >= bounds.even) {
             broken.push(uneven(record, change, bounds));

@@ -75,12 +75,13 @@ fn next_start(record: &Record, task: usize, change: &Change) -> Option<Moment> {
     later.map(|it| it.began).min()
 }
 
-/// The bound, and what others who died or froze meanwhile add to it: the tasks may have been on their way to them.
+/// The bound, and the time that others add to it that died or froze meanwhile: the tasks may have been on their way
+/// to them.
 fn allowed(record: &Record, bounds: &Bounds, change: &Change, until: Moment) -> Duration {
     let bound = |change: &Change| match change.what {
         RecordKind::Killed => bounds.killed,
         RecordKind::Froze | RecordKind::Lost => bounds.frozen,
-        // Whoever joins or goes on makes a new plan, a second at the most.
+        // An instance that joins or goes on makes a new plan, a second at the most.
         _ => Duration::from_secs(1),
     };
     let meanwhile = record

@@ -93,7 +93,7 @@ pub(crate) struct Instance {
     /// Moments at which it noticed that a session of its was over.
     pub(crate) lost: Vec<Moment>,
     pub(crate) death: Option<Death>,
-    /// When it was told to give its tasks away, and when it had none.
+    /// Time at which it was told to give its tasks away, and time at which it had none.
     pub(crate) drained: Option<(Moment, Option<Moment>)>,
     pub(crate) ticks: usize,
     pub(crate) failure: Option<String>,
@@ -159,6 +159,6 @@ pub(crate) struct Change {
     pub(crate) at: Moment,
     pub(crate) what: RecordKind,
     pub(crate) instance: usize,
-    /// When all tasks ran, evenly, after it and before the next one.
+    /// Time at which all tasks ran, evenly, after it and before the next one.
     pub(crate) even: Option<Moment>,
 }

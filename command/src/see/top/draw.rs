@@ -58,14 +58,14 @@ pub(super) fn text(state: &State) -> String {
     lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
-/// Which namespace this is, and who is there.
+/// The namespace, and the number of living instances.
 fn title(state: &State) -> String {
     let Some(picture) = state.picture() else { return format!("tenure top  {}", state.store) };
     let alive = picture.sessions().filter(|session| session.is_alive()).count();
     format!("tenure top  {} in {}, {}", picture.namespace(), state.store, count(alive, "instance"))
 }
 
-/// When it was looked at.
+/// Time of the picture.
 fn clock(state: &State) -> String {
     state.picture().map(|picture| times::zoned(picture.now(), state.zone.clone())).unwrap_or_default()
 }
@@ -141,7 +141,7 @@ impl Pen<'_> {
             } else {
                 format!(" {number} {} ", view.name())
             };
-            // Where there is no room for all names, that of what is shown stays.
+            // Without room for all names, that of the shown view stays.
             let text = if columns < 70 && !is_shown { format!(" {number} ") } else { text };
             let text = cut(&text, left);
             left -= width(&text);

@@ -168,7 +168,7 @@ impl List {
         }
         let mut wide: Vec<_> = kept.iter().map(|at| (*at, least(*at))).collect();
         let mut left = (room + GAP).saturating_sub(wide.iter().map(|(_, wide)| wide + GAP).sum());
-        // What stays longest gets first what it wants.
+        // The column that stays longest gets first what it wants.
         let mut in_turn: Vec<usize> = (0..wide.len()).collect();
         in_turn.sort_by_key(|at| self.columns[wide[*at].0].goes);
         for at in in_turn {
@@ -197,7 +197,7 @@ impl List {
     }
 }
 
-/// Where the columns are.
+/// Places of the columns.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     columns: Vec<Placed>,

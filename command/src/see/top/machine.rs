@@ -48,7 +48,7 @@ pub(super) enum Event {
     /// The terminal has so many columns and rows.
     Size(u16, u16),
     Picture(Arc<Picture>),
-    /// Nothing was read, for the store does not answer.
+    /// No picture was read, for the store does not answer.
     NotLoaded(NotLoaded),
     Answer(Answer),
 }
@@ -76,7 +76,7 @@ pub(super) enum Step {
     Quit,
 }
 
-/// Where somebody is in a list.
+/// Position of the user in a list.
 #[derive(Clone, Debug, Default)]
 struct Place {
     /// The selected subject; `None` selects the first row.
@@ -119,7 +119,7 @@ pub(super) struct State {
     over: Option<Over>,
     picture: Option<Arc<Picture>>,
     unread: Option<NotLoaded>,
-    /// When the store answered last.
+    /// Time of the store's last answer.
     pub(super) answered: Option<StoreTime>,
     list: List,
 }

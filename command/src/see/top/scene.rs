@@ -151,8 +151,8 @@ impl Scene {
         self.store.define(define, LIMIT).await.unwrap();
     }
 
-    /// A fleet in the middle of its day: one has died, one is silent, a task rests and one has nobody, two wait for a
-    /// lock, a schedule fails and another one is paused.
+    /// A fleet in the middle of its day: one has died, one is silent, a task rests and one has no holder, two wait
+    /// for a lock, a schedule fails and another one is paused.
     pub(super) async fn fleet() -> Self {
         let mut scene = Self::new();
         let minute = Duration::from_secs(60);
@@ -196,7 +196,7 @@ impl Scene {
         let (by, why) = ("anna".parse().unwrap(), Why::new("the month is not closed").unwrap());
         let pause = Instruction::Pause { by, why };
         scene.store.instruct(scene.schedule("report"), pause, LIMIT).await.unwrap();
-        // Until five minutes past: a run that went well, ticks that were not run, two that failed, one that is on.
+        // Up to five minutes past: a run that went well, ticks that were not run, two that failed, one that is on.
         scene.pass(Duration::from_secs(178)).await;
         for (at, error) in [None, Some("disk full"), Some("disk full")].into_iter().enumerate() {
             scene.pass(minute).await;

@@ -9,8 +9,8 @@ const CUT: char = '\u{2026}';
 
 /// A text that takes as many columns on every terminal as are counted here, and moves nothing.
 ///
-/// What joins emojis into one and what turns the direction of writing is left out: terminals do not agree on how wide
-/// that makes a text, and a name with an override in it would turn around the columns behind it.
+/// Characters that join emojis into one or turn the direction of writing are left out: terminals do not agree on how
+/// wide that makes a text, and a name with an override in it would turn around the columns behind it.
 pub(super) fn clean(text: &str) -> String {
     one_line(text).chars().filter_map(plain).collect()
 }
@@ -100,7 +100,7 @@ pub(super) fn bar(permille: u64, room: usize) -> String {
     let long = u64::try_from(room).unwrap_or(u64::MAX);
     let part = permille.min(1000);
     let mut full = (part * long + 500) / 1000;
-    // What is something is not shown as nothing, and what is not all is not shown as all.
+    // A part above zero is not shown as zero, and a part below the whole not as the whole.
     if part > 0 {
         full = full.max(1);
     }

@@ -9,7 +9,7 @@ use crate::{out::one_line, times};
 
 /// Something that is told in a line.
 pub(super) trait Line: Serialize {
-    /// When it was, in a word, and in a sentence.
+    /// The time, a word, and a sentence.
     fn describe(&self) -> (StoreTime, &'static str, String);
 
     /// The line, whatever the records say.

@@ -18,7 +18,7 @@ const RUNS: usize = 10;
 #[derive(Debug)]
 pub(super) struct Scope {
     pub(super) namespace: tenure::model::Namespace,
-    /// Nothing for all keys.
+    /// `None` for all keys.
     pub(super) key: Option<Key>,
     /// The spreads that are known: their tasks ring.
     spreads: BTreeSet<SpreadName>,

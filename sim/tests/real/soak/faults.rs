@@ -19,7 +19,7 @@ pub(crate) enum Fault {
     CutFromMembers(Cut),
     /// The primary is cut off from the fleet. The other members still reach it.
     CutFromFleet,
-    /// The primary is cut off from everybody.
+    /// The primary is cut off from all others.
     CutFromAll,
     /// A member that is not the primary is cut off from the primary.
     CutFollower,

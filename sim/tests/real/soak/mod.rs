@@ -71,7 +71,7 @@ fn soaks() {
     let options = Options::from_environment();
     println!();
     let (told, folder) = (std::panic::take_hook(), options.folder.clone());
-    // What a fault that was not made has to do with is in the logs of the members, which end with the run.
+    // The cause of a fault that was not made is in the logs of the members, which end with the run.
     std::panic::set_hook(Box::new(move |panic| {
         told(panic);
         eprintln!("{}", set::logs(&folder));

@@ -72,7 +72,7 @@ impl World {
     /// Waits until every key is held again, and has all judged. Answers how long that took.
     ///
     /// # Errors
-    /// What is violated.
+    /// The violation.
     pub(crate) async fn settle(&mut self, since: Moment) -> Result<Duration, String> {
         let converged = self.fleet.converges(since).await;
         if let Err(missing) = &converged {
@@ -145,7 +145,7 @@ impl World {
                 let millis = if millis == before { millis + 45_000 } else { millis };
                 self.set.step_clock(member, millis).await;
                 if millis < before {
-                    // Its timers wait until the clock is where it was, which nobody can wait for. So after
+                    // Its timers wait until the clock is where it was, which is too long to wait for. So after
                     // the length of a lease it is started again under that clock.
                     sleep(holder::config(0, Pace::Quick).ttl() + Duration::from_millis(700)).await;
                     self.set.kill(member);
@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    /// Until another one is primary.
+    /// Waits until another one is primary.
     async fn another_than(&self, primary: usize) -> usize {
         self.set.until_primary(Some(primary)).await
     }

@@ -80,7 +80,7 @@ impl Set {
         for member in 0..MEMBERS {
             fs::create_dir_all(set.member_folder(member).join("db")).unwrap();
             set.write_offset(member);
-            // Until there is a user to log in as, nobody has to.
+            // Before there is a user to log in as, no client has to.
             set.spawn(member, &["--transitionToAuth"]);
             set.members[member].client = Some(client(&set.direct_uri(member, None)).await);
         }
@@ -221,7 +221,7 @@ impl Set {
             .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
             .env("DONT_FAKE_MONOTONIC", "1")
             .env("FAKETIME_CACHE_DURATION", "1")
-            // What is typed here to end the run ends the harness first.
+            // A key that is typed here to end the run ends the harness first.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -277,7 +277,7 @@ impl Set {
         until("there is a primary", async || self.primary_of(&asked).await.ok_or("none")).await
     }
 
-    /// Until one member is primary and all others follow.
+    /// Waits until one member is primary and all others follow.
     pub(crate) async fn until_whole(&self) -> usize {
         until("the set is whole", async || {
             let answers = join_all((0..MEMBERS).map(|member| self.hello(member))).await;
@@ -339,7 +339,7 @@ impl Set {
     }
 }
 
-/// The ends of the members' logs, for those who wonder.
+/// The ends of the members' logs, to search for a cause.
 pub(crate) fn logs(folder: &Path) -> String {
     let tail = |member| {
         let name = Place::Member(member).name();

@@ -310,7 +310,8 @@ impl Life {
         self.pass(SECOND * 3).await;
         let begun = Instant::now();
         let within = within + self.later;
-        // Where jobs failed the counts are even when it is known that they work; tasks with deaths stay where they are.
+        // After failures of jobs the counts are even when it is known that they work; tasks with deaths stay where
+        // they are.
         let even = if self.failed || !self.later.is_zero() { SECOND * 900 } else { Duration::ZERO };
         while let Some((wrong, within)) = self
             .stands_still()

@@ -64,7 +64,7 @@ pub(super) struct World {
     killed: (mpsc::UnboundedSender<String>, mpsc::UnboundedReceiver<String>),
     /// Processes that died.
     pub(super) deaths: usize,
-    /// So long after a process was killed by a task its pod is back.
+    /// Time after which the pod of a process that a task killed is back.
     pub(super) back_after: Duration,
     named: usize,
     seed: u64,

@@ -130,7 +130,7 @@ proptest! {
     fn a_day_matches_both_of_its_fields_if_one_begins_with_a_star_and_else_either(
         day in field(1, 31), weekday in field(0, 6), start in 0..2_000_000_000_i64,
     ) {
-        // What a field of numbers has, read once more and in the plainest way.
+        // The values of a field of numbers, read once more and in the plainest way.
         let has = |field: &str, least: i64, most: i64, value: i64| field.split(',').any(|item| {
             let (range, step) = item.split_once('/').unwrap_or((item, "1"));
             let (from, to) = match range.split_once('-') {

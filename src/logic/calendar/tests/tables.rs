@@ -1,4 +1,4 @@
-//! Against the tables of `scripts/dst_tables`, which were made second by second by somebody else's zones and
+//! Against the tables of `scripts/dst_tables`, which were made second by second by another program's zones and
 //! another matcher.
 
 use super::*;

@@ -1,5 +1,5 @@
-//! The queue decides nothing: what cannot be done about it keeps nobody from the lock, and nobody is given the lock
-//! who was not seen to live.
+//! The queue decides nothing: an operation on it that fails keeps no ticket from the lock, and no session is given
+//! the lock that was not seen to live.
 
 use super::*;
 
@@ -33,7 +33,7 @@ impl World {
         op
     }
 
-    /// So many sessions are in the queue from now on, that no machine here has anything to do with.
+    /// Puts so many sessions into the queue, which no machine here has anything to do with.
     fn strangers(&mut self, many: usize) -> Vec<SessionId> {
         let sessions: Vec<_> = (0..many).map(|_| self.open()).collect();
         for session in &sessions {
@@ -94,7 +94,7 @@ fn a_waiter_refused_by_the_queue_takes_a_freed_lock_within_a_poll_and_takes_it_a
         world.refuses = refuses;
         world.sent(1);
         let (_, term, _) = world.instances[0].running.unwrap();
-        // Nobody notifies it.
+        // No hint notifies it.
         world.release(0, term);
         for _ in 0..POLL.as_millis() / 100 {
             world.pass(100);

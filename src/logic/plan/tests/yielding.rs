@@ -16,7 +16,7 @@ fn avoided(of: &[(u32, &[u32])]) -> Avoided {
     of.iter().map(|(task, by)| (*task, by.iter().copied().map(gave_up).collect())).collect()
 }
 
-/// Owners after the plan, and how many tasks of somebody moved.
+/// Owners after the plan, and how many tasks moved that had an owner.
 fn planned(
     tasks: &[PlannedTask<u32, u32>],
     members: &[PlanMember<u32>],
@@ -46,7 +46,7 @@ fn a_task_that_a_member_gave_up_goes_to_another_with_room_and_nothing_moves_for_
     for by in [0, 1] {
         assert_eq!(planned(&one, &members(2, []), &[(0, &[by])]).0, [Some(1 - by)]);
     }
-    // Two that nobody has.
+    // Two without an owner.
     let two = [task(0, None), task(1, None)];
     assert_eq!(planned(&two, &members(2, []), &[(0, &[0]), (1, &[1])]).0, [Some(1), Some(0)]);
     // Both go to the only one that gave up neither, and stay there.
@@ -57,7 +57,7 @@ fn a_task_that_a_member_gave_up_goes_to_another_with_room_and_nothing_moves_for_
     // The other is full: it goes where it failed.
     let full = members(2, [(1, PlanMember { cap: 1, ..member(1) })]);
     assert_eq!(planned(&[task(0, None), task(1, Some(1))], &full, &[(0, &[0])]).0, [Some(0), Some(1)]);
-    // All gave it up: everybody may have it again.
+    // All gave it up: every member may have it again.
     assert_eq!(planned(&one, &members(2, []), &[(0, &[0, 1])]).0, [Some(0)]);
 }
 

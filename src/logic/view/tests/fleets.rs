@@ -165,7 +165,7 @@ impl Fleet {
         self.members.keys().nth(place).copied()
     }
 
-    /// Everybody hears everything and acts, until nobody has anything to do. In vain: so many rounds.
+    /// Every member hears everything and acts, until none has anything to do. In vain: so many rounds.
     fn settle(&mut self) {
         let mut at_rest = 0;
         for round in 0..60 {
@@ -175,7 +175,7 @@ impl Fleet {
                 self.hear(session, usize::MAX);
                 orders += self.act(session);
             }
-            // What came just now may have to stay for a moment.
+            // A task that came just now may have to stay for a moment.
             at_rest = if orders == 0 { at_rest + 1 } else { 0 };
             if at_rest == 2 {
                 return;
@@ -187,7 +187,7 @@ impl Fleet {
     fn counts(&self) -> BTreeMap<SessionId, usize> {
         let mut counts: BTreeMap<_, _> = self.members.keys().map(|session| (*session, 0)).collect();
         for (holder, _) in self.truth.values() {
-            // Nobody may know it.
+            // A task may be known to no member.
             let Some(holder) = holder else { continue };
             *counts.get_mut(holder).expect("who lives") += 1;
         }

@@ -113,7 +113,7 @@ fn members_that_know_other_tasks_are_planned_what_both_know_and_nothing_else() {
     for task in 3..16 {
         one.learns(&key(task), None, at(0));
     }
-    // What it has that is not known here counts.
+    // Tasks it has that are not known here count.
     for task in 0..3 {
         one.learns(&key(task), Some((2, 5)), at(0));
     }
@@ -151,7 +151,7 @@ fn with_a_member_of_another_plan_nothing_is_exchanged() {
     }
     let rest = resolved(&one, &me(1), 10_000);
     assert_eq!((rest.orders, rest.targets[&id(2)]), (vec![], 30), "nor is anything of its own moved");
-    // Of what nobody has it gets its part: that is left to it, and taken if it does not come.
+    // Of the tasks without an owner it gets its part: that is left to it, and taken if it does not come.
     for task in 0..30 {
         one.learns(&key(task), None, at(10_000));
     }

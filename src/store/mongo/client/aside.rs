@@ -71,7 +71,7 @@ impl UriSource {
         Self { ask: Arc::new(move || source().boxed()), asked: Arc::default() }
     }
 
-    /// For somebody else, who does not wait for the answers to others.
+    /// For another caller, which does not wait for the answers to others.
     pub(crate) fn for_another(&self) -> Self {
         Self { ask: Arc::clone(&self.ask), asked: Arc::default() }
     }

@@ -1,4 +1,4 @@
-//! The server's error codes by the names it gives them, and what those that come in groups tell of.
+//! The server's error codes by the names it gives them, and what the codes that come in groups tell of.
 
 pub(crate) const BAD_VALUE: i32 = 2;
 pub(crate) const FAILED_TO_PARSE: i32 = 9;

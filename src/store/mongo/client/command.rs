@@ -55,7 +55,7 @@ tokio::task_local! {
     /// one leaves the outcome of the whole unknown, even if that one changed nothing.
     static CHANGED: Cell<bool>;
     /// The latest time at which a command of the operation under way was carried out, by the clock that the members
-    /// of a replica set share. Others who read what a majority has had since then see what it has changed.
+    /// of a replica set share. Other readers of what a majority has had since then see what it has changed.
     static CARRIED_OUT: Cell<Option<Timestamp>>;
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn has_changed() -> bool {
 
 fn note_time(reply: &Document) {
     let Ok(at) = reply.get_timestamp("operationTime") else { return };
-    // Outside of an operation there is nobody to tell.
+    // Outside of an operation there is no caller to tell.
     let _ = CARRIED_OUT.try_with(|latest| latest.set(latest.get().max(Some(at))));
 }
 
@@ -155,7 +155,7 @@ pub(crate) struct WriteReply {
 pub(crate) async fn write(database: &Database, command: Document) -> CommandResult<WriteReply> {
     let reply = run(database, command).await?;
     if count(reply.get("n")).is_some_and(|matched| matched > 0) {
-        // Outside of an operation there is nobody to tell.
+        // Outside of an operation there is no caller to tell.
         let _ = CHANGED.try_with(|changed| changed.set(true));
     }
     written(&reply)
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn an_error_about_the_server_leaves_the_outcome_unknown() {
         // LockTimeout, MaxTimeMSExpired, WriteConflict, ExceededTimeLimit, TemporarilyUnavailable,
-        // Interrupted, OutOfDiskSpace, and one that nobody knows yet.
+        // Interrupted, OutOfDiskSpace, and one that is not known yet.
         for code in [24, 50, 112, 262, 365, 11_601, 14_031, 999] {
             let failure = written(&reply(code)).err().expect("an error of the server");
             let error = failure.named("take locks");

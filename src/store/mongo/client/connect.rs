@@ -36,7 +36,7 @@ const POOL: u32 = 8 * AT_ONCE;
 /// An attempt lasts no longer than this: what is not found by then is not found.
 pub(crate) const ATTEMPT: Duration = Duration::from_millis(2500);
 /// The interval at which the driver looks at each member. Its default of 10 s is how long it would overlook a
-/// change of primary that nobody reported to it.
+/// change of primary that was not reported to it.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// A connection string that is kept, to connect with once more.
@@ -79,7 +79,7 @@ pub(crate) struct Room {
 }
 
 /// The latest election that a client has heard of; a change of it means that there is another primary, or the same
-/// one anew. Of a client that was lent nobody is told.
+/// one anew. Of a client that was lent none is told.
 pub(crate) type Elections = watch::Receiver<Option<ObjectId>>;
 
 const SCHEMES: [&str; 2] = ["mongodb://", "mongodb+srv://"];
@@ -92,7 +92,7 @@ async fn client(uri: &str, options: &MongoOptions) -> Result<OwnClient, ConnectE
         Ok(parsed) => parsed,
         // Its syntax is well; what it names could not be asked for its servers.
         Err(error) if matches!(&*error.kind, ErrorKind::DnsResolve { .. }) => {
-            // What looks like a host may be a piece of a password with a sign in it that was not escaped.
+            // A text that looks like a host may be a piece of a password with a sign in it that was not escaped.
             let problem = match without_secrets(uri, &message(&error)) {
                 hidden if hidden == HIDDEN => messages::IN_DNS.to_owned(),
                 problem => problem,
@@ -168,9 +168,9 @@ fn certificate_file(options: &ClientOptions) -> Option<PathBuf> {
     }
 }
 
-/// Shares a pool out: permits for no more operations than there are connections, so that nobody waits in the
-/// driver's own queue for one. Who leaves that half-way stays in it, and those behind wait until something
-/// happens in the pool. A stream has a connection all the time.
+/// Shares a pool out: permits for no more operations than there are connections, so that no operation waits in the
+/// driver's own queue for one. An operation that leaves that half-way stays in it, and the ones behind wait until
+/// something happens in the pool. A stream has a connection all the time.
 pub(crate) fn room(pool: Option<u32>) -> Room {
     let number = |number: u32| usize::try_from(number).unwrap_or(Semaphore::MAX_PERMITS);
     let pool = pool.filter(|pool| *pool > 0);
@@ -179,7 +179,7 @@ pub(crate) fn room(pool: Option<u32>) -> Room {
     Room { permits: Semaphore::new(number(at_once)), streams: number(streams) }
 }
 
-/// The room in a client whose pool nobody knows: it is taken for the driver's default.
+/// The room in a client whose pool is unknown: it is taken for the driver's default.
 pub(crate) fn lent_room() -> Room {
     const POOL: u32 = 10;
     Room { permits: room(None).permits, streams: room(Some(POOL)).streams }
@@ -256,7 +256,7 @@ const OPTIONS: &[&str] = &[
 ];
 
 /// A message of the driver's about a connection string, unless it repeats anything of what may be
-/// a user or a password in it. In a string that cannot be read nobody knows where those begin.
+/// a user or a password in it. In a string that cannot be read it is unknown where those begin.
 fn without_secrets(uri: &str, message: &str) -> String {
     const SHORTEST: usize = 3;
     let known = SCHEMES.iter().find_map(|scheme| uri.strip_prefix(scheme));
@@ -265,7 +265,7 @@ fn without_secrets(uri: &str, message: &str) -> String {
     // last `@` is taken for secret. Without one, what looks like a port may be a password.
     let user = known.and_then(|rest| rest.rsplit_once('@')).map_or(rest, |(user, _)| user);
     let query = uri.split_once('?').map_or("", |(_, query)| query);
-    // So may every value, and whatever an unescaped `&` or `=` made of one.
+    // Every value may be secret, too, and whatever an unescaped `&` or `=` made of one.
     let options = query.split('&').flat_map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         [Some(name).filter(|name| !OPTIONS.contains(&name.to_lowercase().as_str())), Some(value)]

@@ -62,7 +62,7 @@ pub enum ConnectError {
     },
     /// The server does not let this user do all that is needed.
     Rights {
-        /// The user, if the server says who that is.
+        /// The user, if the server names it.
         user: Option<String>,
         /// The actions, and on what: `insert, update on shop.waiters`.
         lacking: String,
@@ -83,7 +83,7 @@ pub enum ConnectError {
 impl ConnectError {
     /// Returns whether the same call may succeed later, with nothing changed.
     ///
-    /// A host whose name is not known, or on which nobody listens, may be there in a moment: the one of a pod that
+    /// A host whose name is not known, or on which no server listens, may be there in a moment: the one of a pod that
     /// starts is. A replica set of another name than the connection string says is not.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
@@ -159,7 +159,7 @@ impl CommandFailure {
         Self { applied: Applied::Unknown, retryable: true, refused: false, words: in_words(&*cause), cause }
     }
 
-    /// Nothing was sent.
+    /// No command was sent.
     pub(crate) fn not_begun(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self { applied: Applied::No, ..Self::unknown(cause) }
     }
@@ -177,7 +177,7 @@ impl CommandFailure {
         Self { retryable, ..Self::not_begun(error) }
     }
 
-    /// As [`unknown`](Self::unknown), until somebody mends what is in the way.
+    /// As [`unknown`](Self::unknown), until an operator mends what is in the way.
     pub(crate) fn lasting(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self { retryable: false, ..Self::unknown(cause) }
     }
@@ -192,7 +192,7 @@ impl CommandFailure {
         self.refused
     }
 
-    /// Returns whether somebody has to change something before it can succeed.
+    /// Returns whether an operator has to change something before it can succeed.
     pub(crate) const fn is_lasting(&self) -> bool {
         !self.retryable
     }
@@ -252,7 +252,7 @@ pub(crate) fn code(error: &DriverError) -> Option<i32> {
 /// Classifies an error of the driver: whether the operation was applied, and whether it may succeed later.
 fn classify(error: &DriverError) -> (Applied, bool) {
     match &*error.kind {
-        // Nothing was sent.
+        // No command was sent.
         ErrorKind::ServerSelection { message, .. } => (Applied::No, !messages::is_of_another_set(message)),
         // The name may come: that of a pod is known once it runs.
         ErrorKind::DnsResolve { .. } => (Applied::No, true),
@@ -277,7 +277,7 @@ fn classify(error: &DriverError) -> (Applied, bool) {
     }
 }
 
-/// Returns whether somebody has to change something before the operation can succeed.
+/// Returns whether an operator has to change something before the operation can succeed.
 pub(crate) fn is_lasting(error: &DriverError) -> bool {
     !classify(error).1
 }

@@ -1,5 +1,4 @@
-//! The collections and their indexes: as code, the same every time, and as text for those who
-//! apply them by hand.
+//! The collections and their indexes: as code, the same every time, and as text for operators who apply them by hand.
 
 use std::fmt::Write as _;
 

@@ -85,7 +85,8 @@ fn authentication(message: &str) -> String {
     format!("could not authenticate the user: {message}")
 }
 
-/// Returns whether none of the hosts in the connection string is a member of the set it names: somebody has to change the string.
+/// Returns whether none of the hosts in the connection string is a member of the set it names: an operator has to
+/// change the string.
 pub(crate) fn is_of_another_set(message: &str) -> bool {
     let nobody_left = message.contains("Set Name: ") && !message.contains("Address: ");
     nobody_left || message.contains("does not match actual name") || message.contains("replica set name")

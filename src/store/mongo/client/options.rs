@@ -56,15 +56,15 @@ impl MongoOptions {
 
     /// Sets how long the server waits for a change before it answers that there was none. Default: 10s.
     ///
-    /// Nothing breaks such a wait off: for so long the server keeps a cursor, and its connection, that nobody needs
-    /// any more.
+    /// Such a wait is not broken off: for so long the server keeps a cursor, and its connection, that no listener
+    /// needs any more.
     #[must_use]
     pub const fn hint_wait(mut self, wait: Duration) -> Self {
         self.hint_wait = wait;
         self
     }
 
-    /// Sets whether to create missing collections and indexes. Default: yes. If not, somebody has applied
+    /// Sets whether to create missing collections and indexes. Default: yes. If not, an operator has applied
     /// [`index_script`](crate::store::mongo::index_script).
     #[must_use]
     pub const fn create(mut self, create: bool) -> Self {
@@ -75,9 +75,9 @@ impl MongoOptions {
     /// Sets whether the bells, through which instances wake each other, are in the server's database `local`
     /// instead, as `<database>.<prefix>bells_00` to `_63`. Default: no.
     ///
-    /// What is in `local` is not replicated: a bell costs the primary less, and the other members nothing. After a
-    /// change of primary the collections are created again. The user needs the same rights on them as on
-    /// the others. All instances must agree on it: one that rings elsewhere is heard at the next poll.
+    /// A collection in `local` is not replicated: a bell costs the primary less, and the other members nothing. After
+    /// a change of primary the collections are created again. The user needs the same rights on them as on the
+    /// others. All instances must agree on it: one that rings elsewhere is heard at the next poll.
     #[must_use]
     pub const fn bells_in_local(mut self, local: bool) -> Self {
         self.bells_in_local = local;
@@ -97,7 +97,7 @@ impl MongoOptions {
     /// Sets where the connection string is found anew, for a store of [`MongoStore::connect`]. Default: nowhere, it
     /// stays what it was.
     ///
-    /// When the server refuses a login, because a password or certificate is another one now, the store
+    /// If the server refuses a login, because a password or certificate is another one now, the store
     /// connects anew in the background: with what this answers, or else with the string it has; the files that
     /// the string names are read again in any case. What it has held goes on. If that fails, it is reported with the
     /// failed operations, and tried again after growing rests, of 30 seconds at most, for as long as logins

@@ -72,7 +72,7 @@ pub(crate) async fn look(
 }
 
 /// The layout of a record that an earlier version of tenure wrote, if there is one among the oldest: no start is to
-/// read a whole ledger. Those behind them are refused one by one.
+/// read a whole ledger. Records behind them are refused one by one.
 async fn earlier_layout(database: &Database, name: &str) -> CommandResult<Option<i64>> {
     let pipeline = vec![
         doc! { "$limit": OLDEST_RECORDS },

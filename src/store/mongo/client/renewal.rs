@@ -1,6 +1,6 @@
 //! The client a store uses at this moment, and how another one takes its place.
 //!
-//! A server asks who somebody is when a connection is opened, and by then the password or the certificate may
+//! A server asks for a login when a connection is opened, and by then the password or the certificate may
 //! be another than the client was made with. When it refuses the login, a client is made anew, in the
 //! background: of the string the program's source answers with, and of the files as they are now. So is one
 //! that has answered nothing for long: a task of the driver may have panicked, for lack of a thread say.
@@ -196,7 +196,7 @@ pub(crate) struct Connection {
     marks: Arc<Marks>,
     /// Runtime of the store: clients live on the runtime they are made on.
     runtime: Handle,
-    /// The store is closed, or nobody has it any more.
+    /// The store is closed, or its last handle was dropped.
     stop: CancellationToken,
 }
 
@@ -280,7 +280,7 @@ impl Connection {
             Ok(next) if self.take_up(&next) => {
                 words::info!(why, "reconnected the store");
                 let end = async move {
-                    // Who is about to begin with it waits that long, and finds the next one then.
+                    // An operation that is about to begin with it waits that long, and finds the next one then.
                     let _rest = former.at_rest().await;
                     former.end().await;
                 };
@@ -368,8 +368,8 @@ impl Connection {
         }
     }
 
-    /// Ends the client there is, when its operations and then `last_words` have ended, and those that came before it.
-    /// Needs `stop` to be cancelled.
+    /// Ends the client there is, when its operations and then `last_words` have ended, and the clients that came
+    /// before it. Needs `stop` to be cancelled.
     pub(crate) async fn close(&self, last_words: impl Future<Output = ()>) {
         let current = self.current();
         let last = async {
@@ -447,7 +447,7 @@ mod tests {
         Moment::after_start(Duration::from_secs(seconds))
     }
 
-    /// Seconds in which attempts begin, if somebody is refused every second and each attempt takes none.
+    /// Seconds in which attempts begin, if a login is refused every second and each attempt takes none.
     fn begun(pace: &mut Pace, seconds: std::ops::Range<u64>, worked: bool) -> Vec<u64> {
         let mut begun = Vec::new();
         for second in seconds {

@@ -1,4 +1,4 @@
-//! Rights of this user and abilities of the server, checked at the start, so that nobody finds out at the first
+//! Rights of this user and abilities of the server, checked at the start, so that no operator finds out at the first
 //! failover.
 //!
 //! Each question is the thing itself, done to nothing: an update that matches no record, a document that no
@@ -51,7 +51,7 @@ fn needed(database: &str, names: &Collections) -> Vec<Right> {
         let one = doc! { "w": 1 };
         rights.extend([
             right("find", doc! { "find": name, "filter": { "_id": NOBODY }, "limit": 1 }),
-            // An `_id` cannot be a list; who may insert learns that, who may not does not.
+            // An `_id` cannot be a list; a user that may insert learns that, one that may not does not.
             right(
                 "insert",
                 doc! { "insert": name, "documents": [{ "_id": [NOBODY] }], "writeConcern": one.clone() },
@@ -78,7 +78,7 @@ fn needed(database: &str, names: &Collections) -> Vec<Right> {
     rights
 }
 
-/// The user whose rights are asked for: nobody, where the server does not ask who one is.
+/// The user whose rights are asked for: none, where the server asks for no login.
 pub(crate) enum User {
     Nobody,
     Named(String),
@@ -166,8 +166,8 @@ pub(crate) fn in_words<'a>(lacking: impl IntoIterator<Item = (&'a str, &'a str)>
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// Checks that tenure's commands mean the same on this server. Those that speak MongoDB's protocol and
-/// are none may lack any of these, and one that is too old does.
+/// Checks that tenure's commands mean the same on this server. Servers that speak MongoDB's protocol and are none may
+/// lack any of these, and one that is too old does.
 pub(crate) async fn try_out(
     database: &Database,
     names: &Collections,

@@ -1,4 +1,4 @@
-//! The least rights of the store's user, as text for those who create it by hand.
+//! The least rights of the store's user, as text for operators who create it by hand.
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,6 @@
 //! The fields that documents are made of, written and read. Nothing here talks to a server.
 //!
-//! A document that was not written by tenure must not stop anybody: whatever cannot be read becomes
+//! A document that was not written by tenure must not stop an instance: whatever cannot be read becomes
 //! a [`Refusal`] that names the field.
 
 use std::{fmt, time::Duration};
@@ -50,7 +50,7 @@ pub(crate) fn lock_id(id: &LockId) -> Document {
     doc! { "ns": id.namespace.as_str(), "kind": id.kind.to_string(), "key": id.key.as_str() }
 }
 
-/// The fields of a lock that say who holds it, but for those that only the server knows.
+/// The fields of a lock that name its holder, but for those that only the server knows.
 pub(crate) fn candidate(by: &Candidate) -> Document {
     doc! {
         "session": by.session.to_string(),

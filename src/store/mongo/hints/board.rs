@@ -1,5 +1,5 @@
-//! The board of a store: what those who listen are told, and the buckets that cannot be tailed at present. Who
-//! listens to those looks at the next poll.
+//! The board of a store: what the listeners are told, and the buckets that cannot be tailed at present. A listener to
+//! those looks at the next poll.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -97,7 +97,7 @@ impl Board {
     }
 
     fn tell(&self, told: Notice) {
-        // An error only says that nobody listens.
+        // An error only says that there is no listener.
         let _ = self.listeners.send(told);
     }
 }

@@ -1,7 +1,8 @@
 //! The collections that bells are written to: which one is a topic's, and how they come to be.
 //!
-//! They are capped, so that they can be tailed and need no purge, and are made by whoever first needs one. An empty one
-//! cannot be tailed: its cursor ends at once. So each begins with a *seed*, which concerns nobody.
+//! The collections are capped, so that they can be tailed and need no purge, and are made by the store that first
+//! needs one. An empty one cannot be tailed: its cursor ends at once. So each begins with a *seed*, which concerns no
+//! listener.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,11 +37,12 @@ use crate::{
     words,
 };
 
-/// The number of collections. Who tails one is woken by the bells of all topics in it: with many, by few others.
+/// The number of collections. A store that tails one is woken by the bells of all topics in it: with many, by few
+/// others.
 const BUCKETS: u8 = 64;
 /// The size of each, in bytes: a bell is heard within a second, and this is a thousand of them.
 const SIZE: i64 = 256 * 1024;
-/// Enough for a server that works, and no more: who waits for a bell polls.
+/// Enough for a server that works, and no more: a listener that waits for a bell polls.
 const LIMIT_MS: i64 = 2000;
 
 /// A collection of bells, by its number.
@@ -63,7 +65,7 @@ impl Bucket {
         Self(hash.mixed().to_be_bytes()[0] % BUCKETS)
     }
 
-    /// Returns whether somebody who listens to these topics hears of them here.
+    /// Returns whether a listener to these topics hears of them here.
     pub(crate) fn concerns(self, topics: &BTreeSet<Topic>) -> bool {
         topics.iter().any(|topic| Self::of(topic) == self)
     }
@@ -168,7 +170,7 @@ impl Buckets {
         }
     }
 
-    /// Inserts these documents, which nobody waits for.
+    /// Inserts these documents, which no caller waits for.
     pub(crate) async fn insert(
         &self,
         database: &Database,
@@ -177,7 +179,7 @@ impl Buckets {
     ) -> CommandResult<Inserted> {
         let uuid = self.ready(database, bucket).await?;
         let reply = self.write(database, bucket, uuid, documents).await?;
-        // Those that fail do so for the same reason: the documents are tenure's own.
+        // All that fail do so for the same reason: the documents are tenure's own.
         let Some(error) = write_error(&reply) else { return Ok(Inserted::All) };
         match error.get_i32("code") {
             Ok(COLLECTION_UUID_MISMATCH) => {
@@ -248,7 +250,7 @@ impl Buckets {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Inserted {
     All,
-    /// Nothing: the collection is gone, or another one has its name. The next insert finds out.
+    /// No document: the collection is gone, or another one has its name. The next insert finds out.
     ElseWhere,
 }
 
@@ -293,7 +295,7 @@ fn write_error(reply: &Document) -> Option<&Document> {
     reply.get_array("writeErrors").ok()?.first()?.as_document()
 }
 
-/// A document that concerns nobody.
+/// A document that concerns no listener.
 pub(crate) fn seed() -> Document {
     doc! { "_id": ObjectId::new(), "seed": true }
 }

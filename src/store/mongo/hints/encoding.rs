@@ -4,7 +4,7 @@
 //! { _id, to: { session } or { ns, spread }, at, news: [{ lock | handed | revoked | line | member | asked | schedule: .. }] }
 //! ```
 //!
-//! What another version says beside that is passed over.
+//! Anything that another version says beside that is passed over.
 
 use bson::{Bson, Document, Timestamp, doc, oid::ObjectId};
 
@@ -43,14 +43,14 @@ fn schedule_id(schedule: &ScheduleId) -> Document {
     doc! { "ns": schedule.namespace.as_str(), "schedule": schedule.name.as_str() }
 }
 
-/// The documents that tell somebody these news of writes up to that time.
+/// The documents that tell the listeners to a topic these news of writes up to that time.
 pub(crate) fn written(to: &Topic, all: &[News], at: Option<Timestamp>) -> Vec<Document> {
     let mut documents = Vec::new();
     let mut part = Vec::new();
     let mut size = 0;
     for one in all {
         let one = news(one);
-        // What cannot be measured is not large either: the server has the last word.
+        // A document that cannot be measured is not large either: the server has the last word.
         let bytes = one.to_vec().map_or(0, |bytes| bytes.len());
         if size + bytes > LARGEST && !part.is_empty() {
             documents.push(document(to, std::mem::take(&mut part), at));

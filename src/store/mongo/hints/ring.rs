@@ -1,6 +1,6 @@
-//! Ringing: bells are written beside the operation that they tell of, and nobody waits for them.
+//! Ringing: bells are written beside the operation that they tell of, and no caller waits for them.
 //!
-//! Those that come while a bucket is being written leave together when that is done, as takes do.
+//! Bells that come while a bucket is being written leave together when that is done, as takes do.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -84,7 +84,7 @@ impl Ringer {
     }
 
     /// Rings bells for writes that were carried out by that time, and returns at once. Their loss is no error: where none
-    /// can be written before somebody changes something, none wait.
+    /// can be written before an operator changes something, none wait.
     pub(crate) fn ring(self: &Arc<Self>, bells: Vec<Bell>, at: Option<Timestamp>) {
         let mut queues = locked(&self.queues);
         for Bell { to, news } in bells {

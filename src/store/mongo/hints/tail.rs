@@ -1,8 +1,8 @@
-//! Tails: one for each bucket in which somebody listens.
+//! Tails: one for each bucket that has a listener.
 //!
-//! A bell wakes every tail of its bucket, and is sent to those whose topics it names. A tail is opened anew when a topic
-//! is added, when there is another primary (a cursor stays open on the former one, and deaf), and from time to
-//! time in any case.
+//! A bell wakes every tail of its bucket, and is sent to the listeners whose topics it names. A tail is opened anew
+//! when a topic is added, when there is another primary (a cursor stays open on the former one, and deaf), and from
+//! time to time in any case.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -65,7 +65,7 @@ pub(crate) async fn follow(
     mut opened: impl FnMut(&Shared),
 ) -> End {
     let tail = Tail { shared, bucket, used: moves.mark_unchanged(), stop, clock: SystemClock::new() };
-    // What was rung before is found by whoever looks now.
+    // A change rung before is found by a listener that looks now.
     let (mut open, _) = match tail.open(wanted).await {
         Ok(first) => first,
         Err(end) => return end,
@@ -208,7 +208,7 @@ impl Tail<'_> {
         let opened = opened.map_err(|failure| self.shared.failed(&self.used, failure))?;
         // Perhaps with the whole database.
         let (open, batch) = opened.ok_or(End::Dropped)?;
-        // Whoever looks now sees what was carried out by now, also that of which the bells are in this batch.
+        // A look now sees what was carried out by now, also the changes of which the bells are in this batch.
         self.shared.unseen.note(batch.at);
         Ok((open, batch))
     }
@@ -237,7 +237,7 @@ impl Tail<'_> {
 
     fn tell(&self, documents: &[Document]) {
         for bell in documents.iter().filter_map(encoding::read) {
-            // First: who is told looks at once.
+            // First: a listener that is told looks at once.
             self.shared.unseen.note(bell.at);
             for news in bell.news {
                 self.shared.board.rung(Bell { to: Some(bell.to.clone()), news });

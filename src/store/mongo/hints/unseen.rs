@@ -1,4 +1,4 @@
-//! What a bell told of and no read has seen yet.
+//! Changes that a bell told of and no read has seen yet.
 
 use std::sync::Mutex;
 
@@ -7,7 +7,7 @@ use bson::Timestamp;
 use crate::sync::locked;
 
 /// The latest time that a bell told of, until a read has seen it. A bell may come before what it tells of has
-/// reached a majority: whoever reads then would find nothing new.
+/// reached a majority: a read then would find nothing new.
 #[derive(Default)]
 pub(crate) struct Unseen(Mutex<Option<Timestamp>>);
 

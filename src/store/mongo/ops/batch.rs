@@ -17,8 +17,8 @@ pub(crate) const BATCH: usize = 1000;
 /// The number of such commands that are under way at once: while the server works on one, the next is made ready.
 const AT_ONCE: usize = 3;
 
-/// Runs the parts of a large batch, a few at once, each to its end. If one of several fails, nobody
-/// knows what the others did.
+/// Runs the parts of a large batch, a few at once, each to its end. If one of several fails, it is unknown what the
+/// others did.
 pub(crate) async fn side_by_side<T>(
     parts: Vec<impl Future<Output = CommandResult<Vec<T>>>>,
 ) -> CommandResult<Vec<T>> {

@@ -220,7 +220,7 @@ pub(crate) fn is_sane_lock() -> Document {
 }
 
 /// Condition: a sane lock is kept closed. A wait is not believed beyond the length written beside it (R1), but for
-/// one for good. What is added is never larger than 2^53: no date that somebody wrote makes it overflow.
+/// one for good. What is added is never larger than 2^53: no date written by hand makes it overflow.
 pub(crate) fn is_closed() -> Document {
     doc! { "$or": [
         { "$and": [{ "$ne": ["$not_before", null] }, { "$gte": ["$closed_for", millis(FOR_GOOD)] }] },
@@ -262,7 +262,7 @@ pub(crate) fn granted(by: &Candidate) -> Document {
     merged([doc! { "v": LAYOUT }, candidate(by), doc! { "value_set": 0_i64 }, not_ended(), not_closed()])
 }
 
-/// Condition: nobody has said that it waits for the lock. One who did is read before the lock is released.
+/// Condition: no session has said that it waits for the lock. One that did is read before the lock is released.
 pub(crate) fn is_unwanted() -> Document {
     doc! { "wanted": { "$ne": true } }
 }
@@ -315,7 +315,7 @@ pub(crate) fn read_lock(document: &Document) -> Read<LockRecord> {
         term: Term::new(fields.number("term")?),
         holding,
         closed,
-        // It decides nothing: whatever it is else means that nobody waits.
+        // The mark decides nothing: any other value means that no session waits.
         wanted: document.get_bool("wanted").unwrap_or(false),
         past: last.into_iter().chain(earlier).take(PAST_HOLDERS).collect(),
     })

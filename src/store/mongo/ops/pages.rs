@@ -63,7 +63,7 @@ pub(crate) fn by_id(document: &Document) -> Document {
     doc! { "id": document.get("_id").cloned() }
 }
 
-/// Reads the place to go on from, as [`by_id`] or the audit wrote it. Whoever sends it may have forged it.
+/// Reads the place to go on from, as [`by_id`] or the audit wrote it. The caller may have forged it.
 pub(crate) fn place(after: Option<Cursor>) -> CommandResult<Option<Document>> {
     let Some(cursor) = after else { return Ok(None) };
     let place = RawDocument::from_bytes(cursor.place()).ok().filter(|place| is_shallow(place, DEEPEST));

@@ -1,4 +1,4 @@
-//! The purge: what nobody needs any more goes, a part at a time.
+//! The purge: records that are not needed any more go, a part at a time.
 //!
 //! A namespace has more records than one call can look at, and whatever has to stay must not stand in the
 //! way of what comes after it. So the ids are gone through in their order, and the answer says from where to
@@ -114,7 +114,7 @@ impl PurgePart<'_> {
         let range = up_to(locks_of(self.namespace, None, after), last.clone());
         let found = first_ids(merged([range, idle(self.retention)]));
         let found = ids(self.store.find(&names.locks, found, self.limit).await?);
-        // Those that did not fit are next; they are behind the last of these.
+        // Locks that did not fit are next; they are behind the last of these.
         let last = if found.len() == AT_ONCE { found.last().cloned() } else { last };
         if !found.is_empty() {
             // The fences first: a lock that is gone is not found again, its fences would stay for ever.
@@ -126,8 +126,8 @@ impl PurgePart<'_> {
         Ok(Some(last.map_or_else(PurgeCursor::first_dead, |last| PurgeCursor::Locks(Some(last)))))
     }
 
-    /// Frees what the next of the dead hold, removes their places in the queue, and those whom nothing names any
-    /// more. Answers from where to go on.
+    /// Frees what the next of the dead hold, removes their places in the queue, and the sessions that no lock names
+    /// any more. Answers from where to go on.
     async fn the_dead(&self, after: Bson, purged: &mut Purged) -> CommandResult<Option<PurgeCursor>> {
         let names = self.store.names();
         let found =
@@ -150,13 +150,13 @@ impl PurgePart<'_> {
             let free = held.iter().map(free_of_the_dead).collect();
             let command = queries::update(&names.locks, free, KeptRecords::Majority, self.limit);
             purged.freed = write(&self.store.database(), command).await?.modified;
-            // Some may have been taken since: then nobody finds anything new.
+            // Some may have been taken since: then a listener finds nothing new.
             let freed = held.iter().filter_map(|lock| read_lock_id(lock.get("_id")?).ok());
             self.store.ring(freed.filter_map(|lock| Bell::changed(&lock)).collect());
         }
         let places = doc! { "session": { "$in": &all }, "v": LAYOUT };
         purged.waiters = self.remove(&names.waiters, places).await?;
-        // Whoever finds a lock of a dead session must find its death.
+        // An instance that finds a lock of a dead session must find its death.
         if !going.is_empty() {
             let named =
                 distinct(&self.store.database(), named_by_locks(&names.locks, &going, self.limit)).await?;
@@ -220,7 +220,7 @@ fn idle(retention: Retention) -> Document {
     doc! { "v": LAYOUT, "session": null, "$expr": condition }
 }
 
-/// The fences of locks that go, unless somebody armed them lately, or somebody else wrote them.
+/// The fences of locks that go, unless they were armed lately, or were not written by tenure.
 fn unused_fences(locks: &[Bson], retention: Retention) -> Document {
     doc! {
         "lock": { "$in": locks },

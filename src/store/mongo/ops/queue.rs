@@ -1,4 +1,4 @@
-//! The queue before a lock: who waits, since when, and who comes first. It decides nothing.
+//! The queue before a lock: its waiters, their order, and the start of each wait. It decides nothing.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -36,7 +36,8 @@ pub(crate) async fn wait(store: MongoStore, waits: Vec<Wait>, limit: Duration) -
     write(&store, &names.locks, wanted.into_iter().map(want_statement).collect(), limit).await
 }
 
-/// Marks a lock that somebody holds, after the place was written: whoever releases it from then on reads the queue.
+/// Marks a lock that is held, after the place was written: the instance that releases it from then on reads the
+/// queue.
 pub(crate) fn want_statement(lock: &LockId) -> Statement {
     let held = doc! { "_id": lock_id(lock), "v": LAYOUT, "session": { "$ne": null } };
     Statement::plain(merged([held, is_unwanted()]), doc! { "$set": { "wanted": true } })
@@ -131,7 +132,7 @@ pub(crate) async fn places(
     Ok(stand)
 }
 
-/// The ids of those that there are.
+/// The ids of the places that there are.
 pub(crate) fn known_places(ids: &[Document]) -> Find {
     Find {
         filter: by_ids(ids.iter().map(Bson::from)),

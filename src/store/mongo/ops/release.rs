@@ -1,4 +1,4 @@
-//! Releases: to nobody, to nobody for a while, or to a waiter.
+//! Releases: free, closed for a while, or to a waiter.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -44,7 +44,7 @@ async fn release_batch(
 ) -> CommandResult<Vec<ReleaseAnswer>> {
     let (database, names) = store.place();
     let statements = release_statements(releases);
-    // Takes are majority writes and the log is in order, so nobody builds on a release that is
+    // Takes are majority writes and the log is in order, so no session builds on a release that is
     // rolled back: then the lock is merely still held, and the audit gives it back.
     let written =
         write(&database, queries::update(&names.locks, statements, KeptRecords::Primary, limit)).await?;
@@ -128,7 +128,7 @@ fn release_statement(filter: Document, release: &Release) -> Statement {
     }
 }
 
-/// To whom a lock really goes: at its limit there is no larger term to hand it over under.
+/// The real target of a release: at the limit there is no larger term to hand the lock over under.
 fn then(release: &Release) -> &ReleaseTo {
     let spent = release.term.get() == MAX_NUMBER;
     if spent && matches!(release.then, ReleaseTo::HandTo(_)) { &ReleaseTo::Free } else { &release.then }

@@ -83,7 +83,7 @@ fn force_statement(request: &Request) -> Statement {
     Statement::pipeline(doc! { "_id": lock_id(&request.lock) }, changed_if(condition, end))
 }
 
-/// Opens a lock that nobody has held since that term.
+/// Opens a lock that no session has held since that term.
 fn reopen_statement(request: &Request) -> Statement {
     let condition = doc! { "$and": [
         is_sane_lock(),

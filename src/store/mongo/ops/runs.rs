@@ -170,7 +170,7 @@ pub(crate) fn last_entries(
     let schedules: Vec<_> = schedules.iter().copied().collect();
     let groups = schedules.chunks(UNITED).map(|group| united(collection, group.iter().map(last)));
     let mut all = united(collection, groups);
-    // What comes from several pipelines comes in no order.
+    // Results of several pipelines come in no order.
     all.push(doc! { "$sort": { "_id": -1 } });
     all
 }
@@ -214,7 +214,7 @@ async fn mark(
     mark.map_err(|refusal| unreadable(schedule, &refusal))
 }
 
-/// Without its mark nobody knows which ticks have run: one that cannot be read must not look like none.
+/// Without its mark it is unknown which ticks have run: one that cannot be read must not look like none.
 fn unreadable(schedule: &ScheduleId, refusal: &Refusal) -> CommandFailure {
     CommandFailure::unknown(format!("the mark of the {schedule} cannot be read: {refusal}"))
 }
@@ -258,7 +258,7 @@ pub(crate) async fn purge_runs(
     Ok(RunPage::new(gone, mark))
 }
 
-/// Nothing may be purged unless the mark stands above it.
+/// Raises the mark: no run may be purged unless the mark stands above it.
 async fn raise_mark(
     store: &MongoStore,
     schedule: &ScheduleId,
@@ -293,8 +293,8 @@ pub(crate) fn started_before(age: Duration) -> Document {
     ] } }
 }
 
-/// The record first: whoever reads it afterwards begins anew, and makes up for nothing that the ledger does not
-/// tell any more.
+/// The record first: an instance that reads it afterwards begins anew, and makes up for nothing that the ledger does
+/// not tell any more.
 pub(crate) async fn delete_schedule(
     store: MongoStore,
     schedule: ScheduleId,

@@ -166,7 +166,7 @@ pub(crate) async fn list_schedules(
         let Some(next) = store.find(&store.names().runs, next, limit).await?.pop() else { break };
         let Some(id) = next.get("_id").cloned() else { break };
         let is_record = id.as_document().is_some_and(|id| matches!(id.get("at"), Some(Bson::Null)));
-        // An id that names no schedule is somebody else's, and would be found for ever.
+        // An id that names no schedule is not tenure's, and would be found for ever.
         let names_one = id.as_document().is_some_and(|id| id.get_str("schedule").is_ok());
         if is_record {
             found.push(next);

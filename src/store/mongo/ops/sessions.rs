@@ -148,7 +148,7 @@ pub(crate) fn declare_statement(declaration: &Declaration) -> Statement {
             .or_insert();
         }
         Evidence::Unbeaten { nonce } => doc! { "$eq": ["$nonce", long(nonce.get())] },
-        // Nobody has proof: no presence is given here.
+        // No instance has proof: no presence is given here.
         Evidence::Gone => doc! { "$literal": false },
         Evidence::Operator => doc! { "$literal": true },
     };

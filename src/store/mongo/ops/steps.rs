@@ -40,7 +40,7 @@ impl MongoStore {
         self.ringing(limit, doing, None, work)
     }
 
-    /// The same, and rings the bells of it. Nobody waits for them.
+    /// The same, and rings the bells of it. No caller waits for them.
     pub(crate) fn ringing<T: Send + 'static, F: Future<Output = CommandResult<T>> + Send + 'static>(
         &self,
         limit: Duration,
@@ -56,7 +56,7 @@ impl MongoStore {
         let runtime = connection.runtime();
         let operation = async move {
             let used = connection.current();
-            // What has not begun when the caller gives up never begins.
+            // An operation that has not begun when the caller gives up never begins.
             let permits = if BEATS.contains(&doing) { &used.beats } else { &used.permits };
             let permit = tokio::time::timeout(limit, Arc::clone(permits).acquire_owned());
             let _permit =
@@ -135,7 +135,7 @@ impl MongoStore {
     }
 }
 
-/// The bells of an operation under way: they are rung also if nobody learns what became of it.
+/// The bells of an operation under way: they are rung also if no caller learns what became of it.
 struct PendingBells<T> {
     ringer: Arc<Ringer>,
     rung: Ringing<T>,

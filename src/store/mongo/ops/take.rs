@@ -1,5 +1,5 @@
-//! Takes: one lock by one conditional upsert, many by a read and one update of those that are still
-//! as they were read. Both make the same decisions (R4, R7).
+//! Takes: one lock by one conditional upsert, many by a read and one update of the locks that are still as they were
+//! read. Both make the same decisions (R4, R7).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -112,11 +112,10 @@ pub(crate) fn take_statement(take: &Take, dead: &[SessionId]) -> Statement {
 
 /// A read of how the locks stand, and one update that changes those that still stand so.
 ///
-/// The read is of what the primary has now: a majority may still see a lock in the hands of whoever
-/// released it a moment ago. The update is conditional, and kept by a majority with all that came
-/// before it: so those who lost beside it are answered from the same read. Where there is nothing to
-/// update, and where the lock seems to be the caller's already, the answer comes from another read, of
-/// what a majority has (R11).
+/// The read is of what the primary has now: a majority may still see a lock in the hands of the session that released
+/// it a moment ago. The update is conditional, and kept by a majority with all that came before it: so takes that
+/// lost beside it are answered from the same read. Where there is nothing to update, and where the lock seems to be
+/// the caller's already, the answer comes from another read, of what a majority has (R11).
 ///
 /// Locks that changed in between are looked at again: that takes another round only where there
 /// was a race.

@@ -1,7 +1,7 @@
 //! A look at a file before SQLite opens it, by plain reading. It changes nothing.
 //!
-//! Only while nobody in this process has the file open: closing any descriptor of it would drop SQLite's locks, also
-//! those of a connection that the program made by itself.
+//! Only while the file is not open in this process: closing any descriptor of it would drop SQLite's locks,
+//! also those of a connection that the program made by itself.
 
 use std::{
     ffi::OsString,

@@ -10,7 +10,8 @@ use super::{Identity, error::OpenError, header};
 pub(crate) fn check(path: &Path, folder: &Path) -> Result<(), OpenError> {
     let failed = |error: std::io::Error| OpenError::of_io(path, &error);
     if links(path).map_err(failed)? > 1 {
-        // Whoever makes a file gives it its name by a link, and may have died before the first name was gone.
+        // The process that makes a file gives it its name by a link, and may have died before the first name was
+        // gone.
         remove_new(path, folder);
         let links = links(path).map_err(failed)?;
         if links > 1 {

@@ -55,7 +55,7 @@ impl FileSystem {
         Self(number as u32)
     }
 
-    /// Returns whether its locks hold for everybody who can see its files.
+    /// Returns whether its locks hold for every process that can see its files.
     pub(crate) fn is_local(self) -> bool {
         LOCAL.iter().any(|(number, _)| *number == self.0)
     }

@@ -122,7 +122,7 @@ fn migrate_by(connection: &Connection, migrations: &[&str]) -> Result<i32> {
     }
     connection.execute_batch("BEGIN IMMEDIATE")?;
     let migrated = (|| {
-        // Again, now that nobody else can do it.
+        // Again, now that no other connection can do it.
         let known = version(connection)?;
         let missing = migrations.iter().skip(usize::try_from(known - 1).unwrap_or_default());
         for migration in missing {

@@ -26,7 +26,7 @@ pub(super) struct Listener {
     _stop: Stop,
     #[cfg(test)]
     thread: std::thread::JoinHandle<()>,
-    /// Where the kernel says how often it ran.
+    /// Folder in which the kernel says how often it ran.
     #[cfg(test)]
     pub(super) task: Arc<std::sync::OnceLock<PathBuf>>,
 }
@@ -41,7 +41,8 @@ impl Listener {
         kept: Option<Arc<OpenFile>>,
         heard: broadcast::Sender<Heard>,
     ) -> io::Result<Self> {
-        // The file itself, not its folder: nobody is woken by what happens beside it, nor by writes that ring nothing.
+        // The file itself, not its folder: no listener is woken by what happens beside it, nor by writes that ring
+        // nothing.
         let events = WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
         let (watch, stop) = Watch::new(&database, events)?;
         let task = Arc::default();
@@ -79,7 +80,7 @@ struct Ear {
 
 impl Ear {
     fn tell(&self, heard: Heard) {
-        // An error only says that nobody listens now.
+        // An error only says that there is no listener now.
         let _ = self.heard.send(heard);
     }
 
@@ -93,7 +94,7 @@ impl Ear {
             let _ = self.task.set(std::fs::read_link("/proc/thread-self").unwrap_or_default());
         }
         let Some(mut reader) = self.reader() else { return };
-        // What was rung before this place is found by looking.
+        // A change rung before this place is found by looking.
         self.tell(Heard::Resync);
         loop {
             match self.watch.wait(None) {

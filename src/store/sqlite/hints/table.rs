@@ -1,4 +1,4 @@
-//! The table of bells: rung in the transaction of the change, and read by those who listen. It has no `AUTOINCREMENT`,
+//! The table of bells: rung in the transaction of the change, and read by the listeners. It has no `AUTOINCREMENT`,
 //! which would write one page more with each ring: the last ring is never pruned, so no number comes twice all the same.
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::{Heard, text};
 use crate::{model::StoreTime, store::Bell, words};
 
-/// The rings that are kept at least. Whoever is further behind gets a resync.
+/// The rings that are kept at least. A listener further behind gets a resync.
 const KEPT: i64 = 4096;
 /// The number of rings between two prunings.
 const PRUNED_EVERY: i64 = 256;
@@ -69,7 +69,7 @@ impl Reader {
             Ok(heard) => heard,
             Err(error) => {
                 words::debug!(%error, "could not read the topics of listeners");
-                // Where it stands is read anew with the next change.
+                // The place it stands at is read anew with the next change.
                 (self.version, self.last) = (-1, -1);
                 vec![Heard::Resync]
             }
@@ -100,12 +100,12 @@ impl Reader {
                 }
                 last = id;
                 let (topic, news): (Option<String>, String) = (row.get(1)?, row.get(2)?);
-                // What a later version rings, everybody looks for.
+                // For a bell of a later version every listener looks.
                 heard.push(text::bell(topic.as_deref(), &news).map_or(Heard::Resync, Heard::Bell));
             }
         }
         if heard.is_empty() {
-            // Nothing was rung, or the table was emptied by hand.
+            // No bell was rung, or the table was emptied by hand.
             let there = self.last_id()?;
             if there < last {
                 last = there;

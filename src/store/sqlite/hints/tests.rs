@@ -52,7 +52,7 @@ impl Place {
         locked(&self.hints.0.listener).upgrade()
     }
 
-    /// Until its thread waits for news.
+    /// Returns its listener, once the thread waits for news.
     async fn listens(&self, ear: &mut BoxStream<'static, Hint>) -> Arc<Listener> {
         // Of the stream; of the thread.
         for _ in 0..2 {
@@ -188,7 +188,7 @@ async fn listeners_are_not_woken_by_reads_or_by_writes_that_ring_nothing() {
     change(&mut writer, &[bell(&me(), "a")]);
     place.hints.announce();
     assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock("a"))));
-    // Until it waits again.
+    // Loops until the thread waits again.
     let state = status.with_file_name("stat");
     while !fs::read_to_string(&state).unwrap().contains(") S ") {
         tokio::task::yield_now().await;

@@ -24,14 +24,14 @@ use crate::{
     words,
 };
 
-/// Where the kernel says which boot this is.
+/// File in which the kernel says which boot this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The prefix of a file's name until it is locked; a random number follows.
 const NEW: &str = "new-";
-/// Whom a file may be open to.
+/// The permissions a file may have.
 const OPEN_TO: Mode =
     Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP).union(Mode::WGRP).union(Mode::ROTH).union(Mode::WOTH);
-/// A new file is lost to somebody who tidies up if they meet in a window of microseconds.
+/// A new file is lost to a process that tidies up if both meet in a window of microseconds.
 const ATTEMPTS: u32 = 16;
 
 /// The folder in which each session has a file.
@@ -144,9 +144,9 @@ fn of_folder(file: Mode) -> Mode {
 }
 
 impl SessionFiles {
-    /// Opens the folder, and makes it if it is not there, for those who may use a database with these
-    /// permissions. Without one where nothing can be proven: on a file system
-    /// that may be shared with other machines, or under a kernel that does not say which boot it is. The log says so.
+    /// Opens the folder, and makes it if it is not there, for the users that may use a database with these
+    /// permissions. Without one where nothing can be proven: on a file system that may be shared with other machines,
+    /// or under a kernel that does not say which boot it is. The log says so.
     ///
     /// # Errors
     /// The folder cannot be made or opened; the error names it.
@@ -161,8 +161,8 @@ impl SessionFiles {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = openat(CWD, path, flags, Mode::empty()).map_err(say("open"))?;
         if made {
-            // Whoever may use the database may use the folder, whatever the mask of this process. One that was there is
-            // as somebody wants it.
+            // A user that may use the database may use the folder, whatever the mask of this process. A folder that
+            // was there stays as it is.
             fchmod(&folder, of_folder(file_mode)).map_err(say("open to others"))?;
         }
         let file_system = FileSystem::of(&folder)?;
@@ -202,8 +202,8 @@ impl SessionFiles {
         locked(&self.held).get(&session).cloned()
     }
 
-    /// Makes a session's file and locks it. It gets its name when it is locked: so whoever finds a file by that name,
-    /// and not locked, knows that its holder is gone.
+    /// Makes a session's file and locks it. It gets its name when it is locked: so a process that finds a file by
+    /// that name, and not locked, knows that its holder is gone.
     pub(crate) fn hold(&self, session: SessionId) -> io::Result<HeldFile> {
         let name = session.to_string();
         let failed = |error| told("make", &self.path.join(&name), error);
@@ -212,7 +212,7 @@ impl SessionFiles {
             attempts += 1;
             match self.locked_as(&name) {
                 Ok(file) => break file,
-                // Somebody who tidies up took it for one that was left behind.
+                // A process that tidies up took it for one that was left behind.
                 Err(Errno::NOENT | Errno::WOULDBLOCK) if attempts < ATTEMPTS => {}
                 Err(error) => return Err(failed(error)),
             }
@@ -276,10 +276,10 @@ impl SessionFiles {
         self.let_go(&session.to_string(), is_it).map(|_| Proof { session })
     }
 
-    /// Opens that file, if it is the right one, and locks it as everybody may who looks. That nobody else holds it is
-    /// for ever.
+    /// Opens that file, if it is the right one, and locks it as any process that looks may. Once it has no holder, it
+    /// never has one again.
     fn let_go(&self, name: &str, is_it: impl Fn(&Stat) -> bool) -> Result<(OwnedFd, Stat), NoProof> {
-        // Without waiting, should somebody have put a pipe in its place.
+        // Without waiting, should a pipe have been put in its place.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match openat(&self.folder, name, flags, Mode::empty()) {
             Ok(file) => file,
@@ -292,7 +292,7 @@ impl SessionFiles {
         if !is_file || !is_it(&stat) {
             return Err(NoProof::AnotherFile);
         }
-        // Shared: all who look get it, at the same time.
+        // Shared: all processes that look get it, at the same time.
         match flock(&file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => Ok((file, stat)),
             Err(Errno::WOULDBLOCK) => Err(NoProof::Held),
@@ -300,7 +300,7 @@ impl SessionFiles {
         }
     }
 
-    /// Returns whether the file of a session is there, and nobody holds it any more.
+    /// Returns whether the file of a session is there, and no process holds it any more.
     ///
     /// # Errors
     /// It is not so, for this reason.
@@ -308,8 +308,9 @@ impl SessionFiles {
         self.let_go(&session.to_string(), |_| true).map(drop)
     }
 
-    /// Removes the file of a session that has no record, if nobody holds it any more. To be called while nobody can
-    /// insert a record: then none can come that names the file, since whoever inserts one looks whether it is held.
+    /// Removes the file of a session that has no record, if no process holds it any more. To be called while no store
+    /// can insert a record: then none can come that names the file, since a store that inserts one looks whether it
+    /// is held.
     pub(crate) fn remove_stray(&self, session: SessionId) {
         self.remove_let_go(&session.to_string());
     }
@@ -352,14 +353,14 @@ impl SessionFiles {
         }
     }
 
-    /// Returns whether somebody holds the file of a session.
+    /// Returns whether a process holds the file of a session.
     pub(crate) fn is_anybody_there(&self) -> io::Result<bool> {
         Ok(self.sessions()?.into_iter().any(|session| matches!(self.is_let_go(session), Err(NoProof::Held))))
     }
 
     /// The sessions that have a file.
     pub(crate) fn sessions(&self) -> io::Result<Vec<SessionId>> {
-        // Nobody else's business is in there; what is, stays.
+        // Other files do not belong in there; they stay.
         Ok(self.names()?.iter().filter_map(|name| name.parse().ok()).collect())
     }
 

@@ -1,4 +1,4 @@
-//! The thread of a store that hears of files that are closed, and proves who is dead.
+//! The thread of a store that hears of files that are closed, and proves sessions dead.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,10 +44,10 @@ pub(crate) trait Register: Send + 'static {
     /// Reads what is on record of these sessions. One whose record cannot be read is left out.
     fn look(&mut self, sessions: &[SessionId]) -> Vec<(SessionId, OnRecord)>;
 
-    /// Declares these sessions dead, and returns those that are dead on record then. The others are tried again.
+    /// Declares these sessions dead, and returns the ones that are dead on record then. The others are tried again.
     fn proven(&mut self, proofs: &[Proof]) -> Vec<SessionId>;
 
-    /// Names those of these sessions that still have no record, while nobody can insert one.
+    /// Names those of these sessions that still have no record, while no store can insert one.
     fn without_record(&mut self, sessions: &[SessionId], each: &dyn Fn(SessionId));
 }
 
@@ -154,7 +154,7 @@ impl<R: Register> Ear<R> {
         Ok(())
     }
 
-    /// Takes up those that are alive on record, or have none, as if their files had been closed then.
+    /// Takes up the sessions that are alive on record, or have no record, as if their files had been closed then.
     fn look_at(&mut self, sessions: &[SessionId], since: Moment) {
         for (session, found) in self.register.look(sessions) {
             match found {
@@ -209,7 +209,7 @@ impl<R: Register> Ear<R> {
         }
     }
 
-    /// Time until those who are awaited are tried again; none if nobody is.
+    /// Time until the awaited sessions are tried again; none if there are none.
     fn pause(&self) -> Option<Duration> {
         let now = SystemClock::new().now();
         let youngest = self.awaited.values().map(|awaited| now.since(awaited.since)).min()?;

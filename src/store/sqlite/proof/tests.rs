@@ -122,7 +122,7 @@ fn a_process_that_holds_a_file() {
     let held = files.hold(session).unwrap();
     println!("holds {}", held.identity());
     std::io::stdout().flush().unwrap();
-    // Until the test ends, at the latest.
+    // Waits until the test ends, at the latest.
     let _ = std::io::stdin().lines().next();
 }
 
@@ -200,7 +200,7 @@ fn the_end_of_its_descriptor_is_proof_and_nothing_before() {
     }
     drop(held);
     assert_eq!(files.identity(id(1)), None, "no session is opened with a file that is let go");
-    // All who look get it, whoever else looks.
+    // Every look gets it, also beside others.
     for files in [&files, &other, &files] {
         until(|| files.prove(id(1), &identity).is_ok_and(|proof| proof.session() == id(1)));
     }
@@ -480,7 +480,7 @@ fn a_file_that_somebody_else_closes_proves_nothing() {
     let held = files.hold(id(1)).unwrap();
     records.alive(id(1), held.identity());
     drop(fs::OpenOptions::new().append(true).open(place.file(id(1))).unwrap());
-    // Who dies after that is told of first.
+    // A session that dies after that is told of first.
     let next = files.hold(id(2)).unwrap();
     records.alive(id(2), next.identity());
     drop(next);
@@ -556,7 +556,7 @@ fn a_process_that_is_killed_is_proven_dead_within_milliseconds() {
             flock(&file, FlockOperation::LockShared).unwrap();
             Instant::now()
         });
-        // Until it waits, as the kernel shows: an arrow before the lock that is waited for.
+        // Loops until the thread waits, as the kernel shows: an arrow before the lock that is waited for.
         let inode = format!(":{} ", holder.identity.inode);
         until(|| {
             let locks = fs::read_to_string("/proc/locks").unwrap();

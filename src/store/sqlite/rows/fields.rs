@@ -1,6 +1,6 @@
 //! The fields of a row, read and written.
 //!
-//! Somebody may have written a row by hand: whatever cannot be read becomes a [`Refusal`] that names the column.
+//! A row may have been written by hand: whatever cannot be read becomes a [`Refusal`] that names the column.
 
 use std::{fmt, time::Duration};
 

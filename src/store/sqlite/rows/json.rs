@@ -96,7 +96,7 @@ fn past_of(entry: PastEntry<'_>) -> Option<Past> {
 struct ShareEntry<'a> {
     #[serde(borrow)]
     spread: Text<'a>,
-    /// Nothing if there is no limit.
+    /// `None` if there is no limit.
     cap: Option<u32>,
     weight: u32,
     draining: bool,

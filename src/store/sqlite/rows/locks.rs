@@ -45,7 +45,7 @@ fn read_lock(fields: &mut Fields<'_>) -> Read<LockRecord> {
         term,
         holding,
         closed,
-        // It decides nothing: whatever it is else means that nobody waits.
+        // The mark decides nothing: any other value means that no session waits.
         wanted: fields.bool().unwrap_or(false),
         past: fields.list(json::read_past)?,
     })

@@ -134,7 +134,7 @@ pub(super) fn the_dead(
     after: Option<SessionId>,
     at_most: usize,
 ) -> Outcome<Vec<(SessionId, StoreTime)>> {
-    // Those that cannot be read are not counted: behind a full page there may be more.
+    // Sessions that cannot be read are not counted: behind a full page there may be more.
     let dead = "SELECT v, id, died_at FROM sessions \
          WHERE ns = ?1 AND died_at IS NOT NULL AND id > ?2 AND v = ?3 AND typeof(died_at) = 'integer' \
          AND length(id) = 32 AND id NOT GLOB '*[^0-9a-f]*' ORDER BY id LIMIT ?4";

@@ -17,7 +17,7 @@ use crate::{
 pub(crate) trait Job: Send {
     /// Returns whether its answer may be given only once a disk has it.
     fn is_synced(&self) -> bool;
-    /// Returns whether nobody waits for it any more, and it has not begun: then it never does.
+    /// Returns whether no caller waits for it any more, and it has not begun: then it never does.
     fn is_given_up(&self) -> bool;
     /// Begins it, unless it was given up.
     fn begin(&self) -> bool;
@@ -45,7 +45,7 @@ struct Waiting {
 }
 
 impl Backlog {
-    /// Puts a job at the end. Where nobody does any more, it is answered so.
+    /// Puts a job at the end. If the backlog is closed, it is answered so.
     pub(crate) fn push(&self, job: Box<dyn Job>) {
         let mut waiting = locked(&self.waiting);
         if waiting.is_closed {
@@ -74,7 +74,7 @@ impl Backlog {
         }
     }
 
-    /// Takes so many jobs, and begins them. Without a sync those that need none.
+    /// Takes so many jobs, and begins them. Without a sync only the jobs that need none.
     pub(crate) fn begin(&self, is_synced: bool, at_most: usize) -> Vec<Box<dyn Job>> {
         let mut begun = Vec::new();
         let mut waiting = locked(&self.waiting);
@@ -89,7 +89,7 @@ impl Backlog {
         begun
     }
 
-    /// Nothing can be done at present, for this reason.
+    /// No job can be done at present, for this reason.
     pub(crate) fn held_up(&self, trouble: Trouble) {
         locked(&self.waiting).trouble = Some(trouble);
     }
@@ -99,18 +99,18 @@ impl Backlog {
         locked(&self.waiting).trouble = None;
     }
 
-    /// Why somebody had to wait for longer than was allowed.
+    /// Why a caller had to wait for longer than was allowed.
     pub(crate) fn why_late(&self) -> Trouble {
         locked(&self.waiting).trouble.clone().unwrap_or_else(Trouble::out_of_time)
     }
 
-    /// Lets nobody in any more. What waits is done.
+    /// Lets no job in any more. The waiting jobs are done.
     pub(crate) fn close(&self) {
         locked(&self.waiting).is_closed = true;
         self.came.notify_all();
     }
 
-    /// Lets nobody in any more: nobody does what waits.
+    /// Lets no job in any more: the waiting jobs are not done.
     pub(crate) fn give_up(&self) {
         self.close();
         let jobs = std::mem::take(&mut locked(&self.waiting).jobs);

@@ -104,8 +104,8 @@ where
 
 /// Performs an operation on the thread behind that backlog.
 ///
-/// What has not begun when the caller gives up never begins: then nothing was changed. What has begun is done to its
-/// end, and its outcome is unknown.
+/// An operation that has not begun when the caller gives up never begins: then nothing was changed. One that has
+/// begun is done to its end, and its outcome is unknown.
 pub(crate) fn call<'a, T: Send + 'static>(
     backlog: &'a Backlog,
     is_synced: bool,

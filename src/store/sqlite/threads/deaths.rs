@@ -74,7 +74,7 @@ impl Deaths {
 
     fn without_record(&self, sessions: &[SessionId], each: &dyn Fn(SessionId)) -> Outcome<()> {
         let _gate = locked(&self.file.gate);
-        // Whoever inserts a record now has found the file held, or comes when this is over.
+        // A store that inserts a record now has found the file held, or comes when this is over.
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
         for session in sessions {
             if !self.rows().has_session(*session)? {

@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Why a transaction was given up, for everybody who was in it.
+/// Why a transaction was given up, for every operation that was in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Trouble {
     words: String,
@@ -20,7 +20,7 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    /// The file is another one now: who goes on with the old one excludes nobody.
+    /// The file is another one now: a process that goes on with the old one excludes no other.
     pub(crate) fn replaced(path: &Path) -> Self {
         let words = format!(
             "{}: the file was removed or replaced while it was in use: start this program again",

@@ -1,4 +1,4 @@
-//! A key: its holder, why a task is where it is, who waits, and who had it before.
+//! A key: its holder, why a task is where it is, its waiters, and its former holders.
 
 use tenure::{
     model::{LockId, Value},

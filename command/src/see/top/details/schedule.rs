@@ -1,4 +1,4 @@
-//! A schedule: when it runs, who has it, and how its runs went.
+//! A schedule: its times, its owner, and how its runs went.
 
 use tenure::model::{Entry, RunRecord, ScheduleId};
 use tenure_look::{ScheduleView, ago, ended, length, why_ended};

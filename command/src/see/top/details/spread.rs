@@ -1,4 +1,4 @@
-//! A spread: its members, and of each task who has it and why.
+//! A spread: its members, and the holder of each task, with the reason.
 
 use tenure::{model::SpreadName, spread::TaskState};
 use tenure_look::{Liveness, TaskView, length};

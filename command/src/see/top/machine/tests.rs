@@ -121,7 +121,7 @@ async fn the_details_of_everything() {
     expect_file!["../screens/help.txt"].assert_eq(&screen(&state));
 }
 
-/// However small the terminal, and whatever somebody calls things.
+/// However small the terminal, and whatever the names.
 #[tokio::test(start_paused = true)]
 async fn every_line_is_as_wide_as_the_screen_and_nothing_moves_the_cursor() {
     let (_scene, mut state) = looking(View::Instances, SMALL).await;

@@ -1,4 +1,4 @@
-//! The keys and who waits for them: first the locks with a queue, then the other locks, tasks and schedules.
+//! The keys and their waiters: first the locks with a queue, then the other locks, tasks and schedules.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub(super) fn list(picture: &Picture) -> List {
     let lives = lives(picture);
     let mut rows: Vec<_> =
         keys(picture).iter().map(|record| row(record, queues.get(&record.id), &lives, picture)).collect();
-    // Those that others wait for come first.
+    // Keys with waiters come first.
     rows.sort_by_key(|row| match &row.subject {
         Subject::Key(id) => (!queues.contains_key(id), id.kind != Kind::Lock),
         _ => (true, true),

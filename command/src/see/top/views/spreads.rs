@@ -1,4 +1,4 @@
-//! The spreads: members, tasks, what rests, what nobody has and waits to be taken.
+//! The spreads: members, tasks, resting tasks, and tasks without a holder that wait to be taken.
 
 use tenure::{model::SpreadName, store::Share};
 use tenure_look::{Picture, SpreadSummary, terms};
