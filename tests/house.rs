@@ -14,7 +14,7 @@ const PACKAGES: [&str; 9] =
 
 /// Words that no doc comment begins with: they stand for a subject that a reader has to guess.
 const PRONOUNS: &str = "What Who Whoever Whose Whatever Whichever Those These This They It Its How Whether One That \
-                        Nobody Somebody";
+                        Nobody Somebody Nothing When Where Until";
 
 /// Words that no message to a user uses: they hide who does what to whom.
 const HOME_WORDS: &str =

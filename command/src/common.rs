@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 /// Options of every subcommand.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Common {
-    /// Where the locks are: `sqlite:PATH` or `mongodb://...` [default: a file in the user's state directory]
+    /// Place of the locks: `sqlite:PATH` or `mongodb://...` [default: a file in the user's state directory]
     #[arg(
         long,
         global = true,
@@ -84,7 +84,7 @@ pub(crate) struct Common {
     #[arg(long, short = 'o', global = true, env = "TENURE_OUTPUT", value_enum, default_value_t = Form::Table, value_name = "FORM", help_heading = "Output")]
     pub(crate) output: Form,
 
-    /// When to colour [default: on a terminal]
+    /// Colour the output [default: on a terminal]
     #[arg(long, global = true, value_enum, default_value_t = Colour::Auto, value_name = "WHEN", help_heading = "Output")]
     pub(crate) color: Colour,
 
@@ -109,7 +109,7 @@ pub(crate) enum Form {
     Json,
 }
 
-/// When to colour.
+/// Occasions to colour the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Colour {
     Auto,

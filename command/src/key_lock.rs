@@ -93,7 +93,7 @@ impl KeyFile {
         Failure::store(format!("the file {} cannot be locked: {error}", self.path.display()))
     }
 
-    /// The processes that have it open, which are its holders.
+    /// The other processes that have it open: its holder, and processes that wait for it.
     pub(crate) fn holders(&self) -> Vec<i32> {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         let Ok(wanted) = self.file.metadata().map(|file| (file.dev(), file.ino())) else { return Vec::new() };

@@ -299,7 +299,7 @@ pub async fn a_pause_ends_once(fixture: &Fixture) {
     assert_eq!(instructed(fixture, &schedule, Instruction::Resume).await, over, "it was over before");
 }
 
-/// With a length and an author of its own.
+/// With a beginning, an author and a reason of its own.
 pub async fn after_a_pause_there_may_be_another(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     instructed(fixture, &schedule, pause()).await;

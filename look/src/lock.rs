@@ -38,7 +38,7 @@ impl Lock {
 pub struct KeyDetails {
     /// Name of the key.
     pub id: LockId,
-    /// None if it was never held.
+    /// None if it was never held, or cannot be used.
     pub record: Option<LockRecord>,
     /// Why its record cannot be used.
     pub refusal: Option<Refusal>,

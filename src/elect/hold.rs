@@ -45,7 +45,7 @@ pub(super) struct LeaseState {
     pub(super) drop_at: Option<Moment>,
     /// Number of futures and calls that run under it.
     pub(super) workers: u32,
-    /// Time at which polling had to stop, because the lock itself was lost.
+    /// Time at which polling had to stop, because the lock or its session was lost.
     pub(super) cut_at: Option<Moment>,
     owner: OwnerState,
     /// The number of the last change of the value.

@@ -103,7 +103,7 @@ impl Bell {
         match &release.then {
             ReleaseTo::HandTo(next) => vec![bell(next.session, News::Handed)],
             ReleaseTo::FreeFor(waiting) => waiting.iter().map(|session| bell(*session, News::Lock)).collect(),
-            // A waiter knows how long it is closed.
+            // No session waits for it; or a waiter knows how long it is closed.
             ReleaseTo::Free | ReleaseTo::FreeUnlessWanted | ReleaseTo::ClosedFor(_) => Vec::new(),
         }
     }

@@ -208,7 +208,11 @@ pub(crate) async fn all_runs(
 ) -> Result<Vec<tenure::model::RunRecord>, String> {
     all_pages(async |after| {
         let page = came(store.history(schedule.clone(), after, at_most, LIMIT).await)?;
-        if page.items.len() <= at_most { Ok(page.into()) } else { Err(format!("{at_most} were wanted of {page:?}")) }
+        if page.items.len() <= at_most {
+            Ok(page.into())
+        } else {
+            Err(format!("{at_most} were wanted of {page:?}"))
+        }
     })
     .await
 }

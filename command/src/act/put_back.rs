@@ -14,7 +14,7 @@ use crate::{exit::Failure, see::look::LIMIT, times};
 
 /// End the rest of a task that failed too often
 ///
-/// When the cause is mended, the task need not wait for its next try.
+/// Once the cause is mended, the task need not wait for its next try.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("which").required(true).args(["task", "all"]))]
 pub(crate) struct PutBack {

@@ -1,4 +1,5 @@
-//! Place of a demo: a folder of its own and, unless a store was named, a SQLite file in it. Both are gone at its end.
+//! Place of a demo: a folder of its own and, unless a store was named, a SQLite file in it. Both are gone at its end,
+//! unless they are to be kept.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! `tenure ls`: the keys that are held, and their holders.
+//! `tenure ls`: the keys that are held, and their holders; or the keys without a holder.
 
 use std::str::FromStr;
 

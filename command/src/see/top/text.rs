@@ -9,8 +9,8 @@ const CUT: char = '\u{2026}';
 
 /// A text that takes as many columns on every terminal as are counted here, and moves nothing.
 ///
-/// Characters that join emojis into one or turn the direction of writing are left out: terminals do not agree on how
-/// wide that makes a text, and a name with an override in it would turn around the columns behind it.
+/// Characters that join emojis into one are left out: terminals do not agree on how wide that makes a text. Characters
+/// that turn the direction of writing become a dot: a name with an override would turn around the columns behind it.
 pub(super) fn clean(text: &str) -> String {
     one_line(text).chars().filter_map(plain).collect()
 }
