@@ -24,7 +24,7 @@ const INSTANCES: usize = 40;
 const RATES: [u32; 5] = [0, 8, 50, 500, 1500];
 /// The interval of the instances, too, so that each window has as many of their beats.
 const WINDOW: Duration = Duration::from_millis(2500);
-/// Until instances that have just started are at rest.
+/// Time until instances that have just started are at rest.
 const CALM: Duration = Duration::from_secs(4);
 const CALM_AFTER_THE_END: Duration = Duration::from_secs(1);
 const WRITERS: u32 = 4;

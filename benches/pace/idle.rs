@@ -14,7 +14,7 @@ use crate::{
 
 const LOOKS: usize = 20;
 const PACE: Duration = Duration::from_millis(100);
-/// Until what has just started is at rest.
+/// Time until what has just started is at rest.
 const CALM: Duration = Duration::from_secs(3);
 
 /// Most cursors that are open on all servers at a time, without an instance, with an idle one, and with one that waits.

@@ -24,7 +24,7 @@ use crate::{
 const ROUNDS: usize = 3;
 /// Of each contestant in its turn, after one to warm up.
 const WINDOWS: usize = 3;
-/// Until what has just started is at rest.
+/// Time until what has just started is at rest.
 const CALM: Duration = Duration::from_secs(1);
 
 /// A turn: pairs a second, and what a pair cost the servers and this process.

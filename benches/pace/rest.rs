@@ -24,7 +24,7 @@ use crate::{
 
 const INSTANCES: usize = 100;
 const ROUNDS: usize = 3;
-/// Until instances that have just started are at rest.
+/// Time until instances that have just started are at rest.
 const CALM: Duration = Duration::from_secs(6);
 const CALM_OF_CLIENTS: Duration = Duration::from_secs(1);
 /// The intervals at which instances beat, and for how long that is looked at.

@@ -18,9 +18,9 @@ const ROUNDS: usize = 5;
 const BEFORE: usize = 30;
 /// The hand-overs after a step-down that are looked at.
 const AFTER: usize = 6;
-/// Until the other one is back in the queue.
-const IN_LINE: Duration = Duration::from_millis(20);
-/// Until the members agree on who is what.
+/// Time until the other one is back in the queue.
+const IN_QUEUE: Duration = Duration::from_millis(20);
+/// Time until the members agree on who is what.
 const SETTLED: Duration = Duration::from_secs(3);
 
 /// Two instances that hand a lock to each other, before and after.
@@ -34,12 +34,12 @@ pub(crate) async fn and_on(world: &World) {
     for _ in 0..ROUNDS {
         for _ in 0..BEFORE {
             before.push(relay.hand_over().await);
-            sleep(IN_LINE).await;
+            sleep(IN_QUEUE).await;
         }
         world.deployment().step_down().await;
         for after in &mut after {
             after.push(relay.hand_over().await);
-            sleep(IN_LINE).await;
+            sleep(IN_QUEUE).await;
         }
         world.deployment().wait_for_primary(None).await;
         sleep(SETTLED).await;

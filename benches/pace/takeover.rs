@@ -36,7 +36,7 @@ async fn lane(world: &World, number: u32) -> Vec<f64> {
             let (elect, key) = (waiter.elect.clone(), key.clone());
             tokio::spawn(async move { (elect.acquire(&key).await, now()) })
         };
-        waiter.until_in_line(&World::lock(&key), 1).await;
+        waiter.until_in_queue(&World::lock(&key), 1).await;
         // Until it has seen a beat, and for a part of the interval.
         let interval = quick("any").refresh_interval();
         sleep(interval * 2 + interval * (round * LANES + number) / (LANES * ROUNDS)).await;

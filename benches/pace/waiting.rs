@@ -40,7 +40,7 @@ impl Instance {
     }
 
     /// Waits until so many are in the queue.
-    pub(crate) async fn until_in_line(&self, lock: &LockId, waiters: usize) {
+    pub(crate) async fn until_in_queue(&self, lock: &LockId, waiters: usize) {
         loop {
             let line = self.store.waiters(lock.clone(), waiters, LIMIT).await;
             if line.expect("the server answers").waiters.len() >= waiters {
@@ -101,7 +101,7 @@ impl Waiting {
         };
         let calls = waiters.iter().map(wait).collect();
         let waiting = Self { holder, guard, waiters, calls };
-        waiting.holder.until_in_line(&World::lock(&key), number).await;
+        waiting.holder.until_in_queue(&World::lock(&key), number).await;
         waiting
     }
 

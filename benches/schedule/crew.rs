@@ -119,7 +119,7 @@ impl Crew {
         }
     }
 
-    /// Until all have their part.
+    /// Waits until all have their part.
     pub(crate) async fn settled(&self, schedules: usize) {
         assert!(self.settles(schedules).await, "schedules are shared out in time");
     }
@@ -142,7 +142,7 @@ impl Crew {
         std::mem::take(&mut *self.registry())
     }
 
-    /// Until such a run was begun.
+    /// Waits until such a run was begun.
     pub(crate) async fn run(&self, mut is_it: impl FnMut(&Run) -> bool) -> Run {
         let found = async {
             loop {

@@ -11,9 +11,9 @@ use crate::{
 
 const INSTANCES: usize = 10;
 const ROUNDS: usize = 2;
-/// Until those that have just started are at rest.
+/// Time until those that have just started are at rest.
 const CALM: Duration = Duration::from_secs(15);
-/// Until nobody watches those any more from whom it got its part: three ttl.
+/// Time until no instance watches those any more from whom it got its part: three ttl.
 const CALM_AFTER_MOVES: Duration = Duration::from_secs(90);
 const WINDOW: Duration = Duration::from_secs(20);
 

@@ -142,7 +142,7 @@ impl Fleet {
         begun
     }
 
-    /// Until that member says so.
+    /// Waits until that member says so.
     async fn hears(&self, number: usize, mut is_it: impl FnMut(&Said) -> bool) -> Line {
         let mut news = self.news.subscribe();
         let wait = async {
@@ -213,7 +213,7 @@ impl Fleet {
         held == self.tasks && most.zip(least).is_some_and(|(most, least)| most - least <= 1)
     }
 
-    /// Until the store says so; answers with the moment of its answer.
+    /// Waits until the store says so; answers with the moment of its answer.
     pub(crate) async fn settled(&self) -> (Moment, Places) {
         let wait = async {
             loop {

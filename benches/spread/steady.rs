@@ -1,4 +1,4 @@
-//! Nothing happens.
+//! A fleet at rest.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -17,7 +17,7 @@ pub(crate) struct Floor(Connection);
 pub(crate) enum Sync {
     /// The transaction's pages in the log.
     Full,
-    /// Nothing; a checkpoint is.
+    /// No write of it is synced; a checkpoint is.
     Normal,
 }
 

@@ -36,7 +36,7 @@ const SHOWN: usize = 3;
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["expression", "file"]))]
 pub(crate) struct Cron {
-    /// When: "30 2 * * *", @daily, @every 90s
+    /// Times: "30 2 * * *", @daily, @every 90s
     #[arg(value_name = "EXPR", requires = "name", requires = "command")]
     expression: Option<String>,
 

@@ -78,7 +78,7 @@ impl Instance {
         Ok(Self { me, elect, topics })
     }
 
-    /// Until the fleet has so many members, each what the plan wants it to have, and all of it runs.
+    /// Waits until the fleet has so many members, each what the plan wants it to have, and all of it runs.
     async fn settled(&self, members: usize, printer: &Printer, registry: &Registry) {
         let is_so = |status: &SpreadStatus| {
             status.members.len() == members

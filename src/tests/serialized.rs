@@ -160,7 +160,7 @@ fn health_has_its_status_and_its_troubles() {
         "records"
         "joining"
         "leaving"
-        "lines"
+        "queues"
         "watching"
         "declaring"
         "audit"

@@ -1,4 +1,4 @@
-//! Nothing begins under a session that is about to end.
+//! No work begins under a session that is about to end.
 
 use std::{
     sync::{
@@ -36,7 +36,7 @@ fn short(holder: &str) -> ElectConfig {
         .with_refresh_interval(SECOND / 4)
 }
 
-/// Until an instance whose beats are not answered is so near to expiring.
+/// Waits until an instance whose beats are not answered is so near to expiring.
 async fn nearly_expiring(lease: &Lease, grace: Duration) {
     while lease.remaining() > grace + SECOND / 2 {
         tokio::time::sleep(SECOND / 100).await;

@@ -72,7 +72,7 @@ async fn a_failure_that_may_pass_is_told_when_it_has_lasted() {
     assert_eq!(works(&elect), [Work::Takes]);
 }
 
-/// Nothing that fails for a minute is silent, whichever right is missing.
+/// No work that fails for a minute is silent, whichever right is missing.
 #[tokio::test(start_paused = true)]
 async fn a_forbidden_operation_is_told_within_a_minute_of_its_failure() {
     for (operation, work) in [

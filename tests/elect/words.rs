@@ -70,7 +70,7 @@ const PANIC: &str = "the log is broken";
 #[derive(Clone, Copy, Debug)]
 enum How {
     Panics,
-    /// Until the process ends.
+    /// Blocks until the process ends.
     Blocks,
 }
 

@@ -39,7 +39,7 @@ impl Leader {
         Self { store: place.store().await, place, elect, polls, campaign, lease }
     }
 
-    /// Until it leads once more; under a larger term, and what ran before is not polled any more.
+    /// Waits until it leads once more; under a larger term, and what ran before is not polled any more.
     async fn leads_again(&self, told: Moment) -> Lease {
         let term = self.lease.term();
         let again = until("it leads again", async || {

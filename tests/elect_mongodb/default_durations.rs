@@ -109,7 +109,7 @@ impl Fleet {
         .await;
     }
 
-    /// Nothing was lost, nobody was told to stop, and everything runs under its old term.
+    /// No lock was lost, no job was told to stop, and everything runs under its old term.
     async fn unharmed(&mut self, what: &str) {
         let since = now();
         until("all jobs are polled", async || {

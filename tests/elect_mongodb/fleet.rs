@@ -65,7 +65,7 @@ pub(crate) fn config(holder: &str) -> ElectConfig {
     ElectConfig::new("test", holder).unwrap()
 }
 
-/// Until when a beat that was sent now is good for.
+/// End of the time that a beat sent now is good for.
 pub(crate) fn validity(config: &ElectConfig) -> Duration {
     config.ttl().saturating_sub(config.margin())
 }
@@ -179,7 +179,7 @@ pub(crate) async fn obedient(lease: Lease) -> Result<(), String> {
     Ok(())
 }
 
-/// Until so many requests of an instance wait for a key.
+/// Waits until so many requests of an instance wait for a key.
 pub(crate) async fn waits(elect: &Elect, many: usize) {
     until("it waits", async || {
         let health = elect.health();
@@ -188,7 +188,7 @@ pub(crate) async fn waits(elect: &Elect, many: usize) {
     .await;
 }
 
-/// Until nobody holds the key.
+/// Waits until nobody holds the key.
 pub(crate) async fn free(store: &MongoStore, key: &str) {
     until("the key is free", async || {
         let record = record(store, key).await.expect("it was held");

@@ -14,8 +14,8 @@ use crate::elect_mongodb::{
 
 const LANES: u32 = 4;
 
-/// Until this session stands in the queue and the holder has beaten once more: it watches by then. A moment before
-/// that beat.
+/// Waits until this session stands in the queue and the holder has beaten once more: it watches by then. Returns a
+/// moment before that beat.
 pub(crate) async fn watches(place: &Place, store: &MongoStore, key: &str, standby: &Contender) -> Moment {
     let id = standby.all("session").remove(0).rest;
     until("the standby stands in the queue", async || {
@@ -28,7 +28,7 @@ pub(crate) async fn watches(place: &Place, store: &MongoStore, key: &str, standb
     beats(store, holder, 2).await
 }
 
-/// Until this session has beaten so often from now on. A moment before the last of these beats.
+/// Waits until this session has beaten so often from now on. Returns a moment before the last of these beats.
 async fn beats(store: &MongoStore, holder: SessionId, times: u64) -> Moment {
     let mut before = now();
     let first = session(store, holder).await.unwrap().beat.get();

@@ -126,7 +126,7 @@ async fn hints_that_may_not_be_sent_or_heard_are_told_with_the_right_and_so_is_t
     let (one, two) = (instance("pod-1").await, instance("pod-2").await);
     // By the bell, or by the poll that comes when there is none.
     let line = root.database("app").collection::<Document>("waiters");
-    let in_line = async |many: u64| {
+    let in_queue = async |many: u64| {
         until("the line is as it is to be", async || {
             let waiting = line.count_documents(doc! {}).await.unwrap();
             when(waiting == many, waiting)
@@ -134,13 +134,13 @@ async fn hints_that_may_not_be_sent_or_heard_are_told_with_the_right_and_so_is_t
         .await;
     };
     let hand_over = async || {
-        in_line(0).await;
+        in_queue(0).await;
         let held = one.acquire("orders").await.unwrap();
         let waits = tokio::spawn({
             let two = two.clone();
             async move { two.acquire("orders").await.unwrap() }
         });
-        in_line(1).await;
+        in_queue(1).await;
         held.release().await.unwrap();
         within("it is handed over", waits).await.unwrap().release().await.unwrap();
     };

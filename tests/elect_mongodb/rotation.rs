@@ -115,7 +115,7 @@ fn uri(password: &str, port: u16) -> String {
     format!("mongodb://ada:{password}@127.0.0.1:{port}/app?authSource=admin&directConnection=true")
 }
 
-/// Until it is told.
+/// Waits until it is told.
 async fn logged(log: &Log, parts: &[&str]) {
     until("it is told", async || when(!log.with(parts).is_empty(), log.lines())).await;
 }

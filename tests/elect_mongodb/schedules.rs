@@ -118,7 +118,7 @@ impl Registry {
         latest(&found.expect("the registry is here")).expect("there is one")
     }
 
-    /// Until somebody is in the middle of the run of a tick that is not made up for; says who.
+    /// Waits until somebody is in the middle of the run of a tick that is not made up for; says who.
     async fn mid_tick(&self) -> String {
         let from = wall();
         let mut pages = self.0.subscribe();

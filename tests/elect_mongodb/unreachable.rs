@@ -13,7 +13,7 @@ use crate::support::proxy::{Mode, Proxy};
 const KEYS: usize = 5;
 const PACE: Duration = Duration::from_millis(5);
 
-/// Until a beat has passed and was answered; when it passed, and how many had by then.
+/// Waits until a beat has passed and was answered; when it passed, and how many had by then.
 async fn beat_passes(proxy: &Proxy, elect: &Elect) -> (Moment, u64) {
     let beats = proxy.passed("findAndModify") + 1;
     proxy.until_passed("findAndModify", beats).await;

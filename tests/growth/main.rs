@@ -1,5 +1,5 @@
-//! Nothing grows with the keys ever seen: neither what the process has on its heap, nor what the store keeps beyond
-//! its retention.
+//! No part grows with the keys ever seen: neither the heap of the process, nor what the store keeps beyond its
+//! retention.
 //!
 //! Four days in paused time, on the memory store, which is on the same heap. `GROWTH_KEYS=1000000` sets how many keys pass
 //! in them, 20,000 by default; the bench `growth` does the same to real servers.

@@ -40,7 +40,7 @@ use crate::{
     },
 };
 
-/// Nothing that is waited for takes so long, as long as somebody is told of it.
+/// Longer than any wait takes, as long as a bell is heard.
 const LONG: Duration = Duration::from_secs(600);
 
 /// A listener, whose topics may change.

@@ -91,7 +91,7 @@ impl Place {
     }
 }
 
-/// Nothing is due by itself while a test runs.
+/// Durations with which no work is due by itself while a test runs.
 fn far_apart(holder: &str) -> ElectConfig {
     let minute = Duration::from_secs(60);
     ElectConfig::new("costs", holder)

@@ -339,7 +339,7 @@ async fn a_damaged_session_is_refused_and_its_neighbours_are_seen() {
 }
 
 #[tokio::test]
-async fn a_place_in_line_that_cannot_be_read_is_passed_over() {
+async fn a_place_in_a_queue_that_cannot_be_read_is_passed_over() {
     let place = Place::on(shared_single().await.uri()).await;
     let fixture = place.fixture();
     let lock = fixture.lock("report");

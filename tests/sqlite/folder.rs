@@ -33,7 +33,7 @@ impl Folder {
         Self::within(&std::env::temp_dir())
     }
 
-    /// Where a sync costs nothing, if there is such a place: for scripts of many steps.
+    /// A folder in which a sync costs nothing, if there is one: for scripts of many steps.
     pub(crate) fn in_memory() -> Self {
         let shm = Path::new("/dev/shm");
         if shm.is_dir() { Self::within(shm) } else { Self::new() }

@@ -36,7 +36,7 @@ fn files(folder: &Folder) -> Vec<String> {
     files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// Until there are these files, and no others.
+/// Waits until there are these files, and no others.
 async fn until_left(folder: &Folder, expected: &[String]) {
     let look = async || {
         let mut left = files(folder);

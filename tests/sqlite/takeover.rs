@@ -84,8 +84,8 @@ async fn holds() {
     std::future::pending::<()>().await;
 }
 
-/// Until somebody waits in the queue of the key.
-async fn until_in_line(store: &SqliteStore) {
+/// Waits until a ticket stands in the queue of the key.
+async fn until_in_queue(store: &SqliteStore) {
     let lock = tenure::model::LockId {
         namespace: "tests".parse().unwrap(),
         kind: tenure::model::Kind::Lock,
@@ -122,7 +122,7 @@ async fn a_holder_that_is_killed_is_replaced_at_once() {
             let elect = elect.clone();
             async move { elect.acquire(KEY).await }
         });
-        until_in_line(&store).await;
+        until_in_queue(&store).await;
         let killed = clock.now();
         holder.send(Signal::KILL);
         let guard = within("the heir has the key", heir).await.unwrap().unwrap();

@@ -74,7 +74,7 @@ struct Silence {
 enum Loss {
     /// The connection is closed instead.
     Closed,
-    /// Nothing comes, and the connection stays open.
+    /// No byte comes, and the connection stays open.
     Silent,
 }
 

@@ -94,7 +94,7 @@ fn locks(bytes: &[u8]) {
     let mut source = Source::new(bytes);
     let (Some(one), Some(other)) = (lock(&mut source), lock(&mut source)) else { return };
     let ids = [&one, &other].map(|lock| {
-        let (id, document) = in_line(lock);
+        let (id, document) = in_queue(lock);
         assert_eq!(bare::read_lock_id(&document).as_ref(), Ok(lock));
         id
     });
@@ -112,7 +112,7 @@ fn lock(source: &mut Source<'_>) -> Option<LockId> {
 }
 
 /// The `_id` of a waiter for this lock, and what its document says of the lock.
-fn in_line(lock: &LockId) -> (Document, Bson) {
+fn in_queue(lock: &LockId) -> (Document, Bson) {
     let (session, ticket, holder) = (SessionId::from_u128(1), Ticket::new(1), "pod".parse().unwrap());
     let by = Candidate::new(session, ticket, std::time::Duration::ZERO, holder);
     let (filter, _) = bare::wait(&Wait { lock: lock.clone(), by });

@@ -92,7 +92,7 @@ impl Meter {
         *self.counts.lock().unwrap().entry(figure.into()).or_default() += i64::try_from(more).unwrap();
     }
 
-    /// Until nothing more is sent.
+    /// Waits until nothing more is sent.
     pub(crate) async fn quiet(&self) {
         let mut stirs = self.stirs.subscribe();
         let quiet = async {
@@ -112,7 +112,7 @@ impl Meter {
         beats.under_way.is_empty() && beats.others.is_empty()
     }
 
-    /// Until so many more beats were answered.
+    /// Waits until so many more beats were answered.
     pub(crate) async fn beats(&self, beats: u64) {
         let mut stirs = self.stirs.subscribe();
         let answered = || self.beats.lock().unwrap().answered;

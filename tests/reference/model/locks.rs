@@ -27,7 +27,7 @@ pub(crate) struct Grant {
     pub(crate) by: Candidate,
     /// The number of the last change of its value.
     sets: u64,
-    /// Nothing until it is read: a hand-over does not answer with it.
+    /// None until it is read: a hand-over does not answer with it.
     pub(crate) term: Option<Term>,
     since: Once<StoreTime>,
     end: Option<(Ended, Option<Why>)>,
