@@ -42,8 +42,8 @@ impl Instance {
     /// Waits until so many are in the queue.
     pub(crate) async fn until_in_queue(&self, lock: &LockId, waiters: usize) {
         loop {
-            let line = self.store.waiters(lock.clone(), waiters, LIMIT).await;
-            if line.expect("the server answers").waiters.len() >= waiters {
+            let queue = self.store.waiters(lock.clone(), waiters, LIMIT).await;
+            if queue.expect("the server answers").waiters.len() >= waiters {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

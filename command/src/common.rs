@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 /// Options of every subcommand.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Common {
-    /// Place of the locks: `sqlite:PATH` or `mongodb://...` [default: a file in the user's state directory]
+    /// Store: `sqlite:PATH` or `mongodb://...` [default: a file in the user's state directory]
     #[arg(
         long,
         global = true,
@@ -84,7 +84,7 @@ pub(crate) struct Common {
     #[arg(long, short = 'o', global = true, env = "TENURE_OUTPUT", value_enum, default_value_t = Form::Table, value_name = "FORM", help_heading = "Output")]
     pub(crate) output: Form,
 
-    /// Colour the output [default: on a terminal]
+    /// Choose when output is coloured [default: on a terminal]
     #[arg(long, global = true, value_enum, default_value_t = Colour::Auto, value_name = "WHEN", help_heading = "Output")]
     pub(crate) color: Colour,
 
@@ -109,7 +109,7 @@ pub(crate) enum Form {
     Json,
 }
 
-/// Occasions to colour the output.
+/// Choice of when output is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Colour {
     Auto,

@@ -287,7 +287,7 @@ impl KeyWait<'_> {
         }
     }
 
-    /// The holder by now may be another.
+    /// Returns the present holder, which may be another by now.
     async fn held_now(&self) -> Result<Option<String>, Failure> {
         let locks = self.place.store.locks(vec![self.lock.clone()], LOOK).await?;
         let holding = locks.into_iter().find_map(|seen| match seen {

@@ -152,8 +152,8 @@ pub async fn places_of_the_dead_go_however_lately_they_died(fixture: &Fixture) {
     fixture.declare_dead(dead).await;
     let purged = purge(fixture, Retention::default()).await;
     assert_eq!((purged.waiters, purged.sessions), (1, 0));
-    let line = sure(fixture.store().waiters(lock, 10, LIMIT)).await;
-    let line: Vec<_> = line.waiters.iter().map(|waiter| waiter.by.session).collect();
-    assert_eq!(line.len(), 2, "{line:?}");
-    assert!(line.contains(&alive) && line.contains(&stranger), "nobody has declared them dead: {line:?}");
+    let queue = sure(fixture.store().waiters(lock, 10, LIMIT)).await;
+    let queue: Vec<_> = queue.waiters.iter().map(|waiter| waiter.by.session).collect();
+    assert_eq!(queue.len(), 2, "{queue:?}");
+    assert!(queue.contains(&alive) && queue.contains(&stranger), "nobody has declared them dead: {queue:?}");
 }

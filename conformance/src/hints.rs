@@ -214,8 +214,8 @@ pub async fn a_hint_names_a_task_that_gets_a_waiter(fixture: &Fixture) {
     fixture.held(&lock, fixture.session(), 1).await;
     let wait = Wait { lock: lock.clone(), by: fixture.talkative(fixture.session(), 1) };
     sure(fixture.store().wait(vec![wait], LIMIT)).await;
-    let line = News::Queue(lock);
-    listener.hears(line.clone(), |news| *news == line).await;
+    let queue = News::Queue(lock);
+    listener.hears(queue.clone(), |news| *news == queue).await;
 }
 
 /// The value of a schedule's lock is notified, since all plan by it.

@@ -142,7 +142,8 @@ pub async fn an_attempt_that_did_not_begin_is_claimed_again_under_its_number(fix
     assert_eq!(make(fixture, &first).await, ClaimAnswer::Others(running));
 }
 
-/// A tick whose job did its work is over: no session runs it again, whichever attempt it takes for failed.
+/// A tick whose job did its work is over: no session runs it again, not even one that takes the attempt
+/// for failed.
 pub async fn an_attempt_that_succeeded_is_not_replaced(fixture: &Fixture) {
     let run = run(&fixture.schedule("nightly"), 1000);
     let first = claim(&run, fixture.session(), 1);

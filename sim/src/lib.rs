@@ -454,8 +454,7 @@ impl Fleet {
         }
     }
 
-    /// Waits for so long after the last of the waits that are long on purpose. Those end: one that does not is judged
-    /// as it is.
+    /// Waits for `rest` after the last wait that is long on purpose has ended; one that does not end is judged as it is.
     async fn rest(&self, rest: Duration) {
         // An instance that failed a task gets it last for so long.
         let most = (self.longest_ttl() * 30).max(15 * 60 * SECOND);
@@ -503,9 +502,9 @@ impl Fleet {
         let alive = alive.iter().filter(|session| session.is_alive()).map(|session| session.id).collect();
         let mut waiters = Vec::new();
         for key in self.0.plan.all_locks() {
-            let line =
+            let queue =
                 common.replicas.majority().waiters(lock_id(key), 10_000, SECOND).await.unwrap_or_default();
-            waiters.extend(line.waiters.iter().map(|waiter| (key, waiter.by.session, waiter.by.ticket)));
+            waiters.extend(queue.waiters.iter().map(|waiter| (key, waiter.by.session, waiter.by.ticket)));
         }
         let mut lives = Vec::new();
         for member in 0..self.0.plan.instances {

@@ -95,7 +95,7 @@ pub(super) async fn share(instance: Instance, until: CancellationToken) {
             || status.members.iter().any(|member| member.failing)
             || status.tasks.values().any(|task| matches!(task, TaskState::Failing { .. }));
         instance.set_unsettled(waits);
-        // Tasks that failed before the calm rest: an operator sees that all is well.
+        // Tasks rest that failed before the calm began: an operator sees that all is well, and puts them back.
         let looks = async {
             let _ = spread.put_back_all().await;
             sleep(SECOND).await;

@@ -197,7 +197,7 @@ impl Ledger {
         }
     }
 
-    /// A primary has taken these out of their lines.
+    /// A primary has taken these out of their queues.
     pub(super) fn left(&self, waits: &[(LockId, SessionId, Ticket)]) {
         for (lock, session, ticket) in waits {
             if let Some(key) = key_of(&lock.key) {

@@ -20,25 +20,25 @@
 //! | call | gives up | awaits the end of the job | the store shows afterwards | for |
 //! |---|---|---|---|---|
 //! | the job returns | its key | | passed on; a [campaign](Campaign) contends again after a rest | the job |
-//! | [`Elect::unlock`] | one key, whoever has it here | yes, and the release | passed on; held as long as a [`Guard`] of it is kept; a campaign contends again after a rest | whoever knows the key |
+//! | [`Elect::unlock`] | one key, whatever holds it here | yes, and the release | passed on; held as long as a [`Guard`] of it is kept; a campaign contends again after a rest | any code that knows the key |
 //! | [`Elect::release_all`] | all keys of this instance, tasks and schedules too | yes, and the releases | passed on; campaigns and spreads go on | operators |
-//! | [`Guard::release`], [`Guards::release`] | the guard's keys | yes, and the releases | passed on | its owner |
-//! | drop of a [`Guard`] or [`Guards`] | the guard's keys | no | passed on soon after | its owner |
+//! | [`Guard::release`], [`Guards::release`] | the guard's keys | yes, and the releases | passed on | the code that has the guard |
+//! | drop of a [`Guard`] or [`Guards`] | the guard's keys | no | passed on soon after | the code that has the guard |
 //! | drop of a [`JobHandle`] | nothing: the job runs on | | held | |
 //! | [`Campaign::resign`] | the campaign's key | no | passed on; contends again after a rest | the program that leads |
 //! | [`Campaign::resign_to`] | the campaign's key, if that holder waits for it | no | held by that holder; contends again after a rest | the program that leads |
-//! | [`Campaign::stop`] | the campaign, with its key | yes, and the release | passed on | its owner |
-//! | drop of a [`Campaign`] | the campaign, with its key | no | passed on soon after | its owner |
+//! | [`Campaign::stop`] | the campaign, with its key | yes, and the release | passed on | the code that has the campaign |
+//! | drop of a [`Campaign`] | the campaign, with its key | no | passed on soon after | the code that has the campaign |
 //! | [`Spread::remove`](crate::spread::Spread::remove) | one task, here | no | free, for the others that know it | the program |
 //! | [`Spread::drain`](crate::spread::Spread::drain) | all tasks of the spread, one after the other | no | held by the others, as they take them | operators |
-//! | [`Spread::stop`](crate::spread::Spread::stop) | this instance's part of the spread | yes, and the releases | held by the others, as they take them | whoever has the spread |
-//! | drop of a [`Spread`](crate::spread::Spread) | this instance's part of the spread | no | held by the others, as they take them | whoever has the spread |
-//! | drop of a [`Schedule`](crate::schedule::Schedule) | the schedule, here, with the run that is on | no | held by another instance that has the schedule | whoever has the schedule |
+//! | [`Spread::stop`](crate::spread::Spread::stop) | this instance's part of the spread | yes, and the releases | held by the others, as they take them | the code that has the spread |
+//! | drop of a [`Spread`](crate::spread::Spread) | this instance's part of the spread | no | held by the others, as they take them | the code that has the spread |
+//! | drop of a [`Schedule`](crate::schedule::Schedule) | the schedule, here, with the run that is on | no | held by another instance that has the schedule | the code that has the schedule |
 //! | [`Elect::close`] | everything, and the session | yes, and the releases | passed on; the session is dead, closed by its own instance | the program, at its end |
 //! | [`Elect::close_for_restart`] | everything, and the session | yes, and the releases | tasks of spreads are reserved for the next instance of this holder's name, other keys are passed on | the program, at a restart |
 //! | drop of the last handle of an instance | the session: nothing runs any more | | the session is dead, closed by its own instance | |
-//! | [`Request::drain`](crate::store::Request::drain) | all tasks and schedules of somebody else, who is asked to give them up | no | held by the others, as they take them | operators |
-//! | [`Elect::revoke`] | the key of somebody else, who is asked to give it up | no | passed on when that holder's job has stopped | operators |
+//! | [`Request::drain`](crate::store::Request::drain) | all tasks and schedules of another instance, which is asked to give them up | no | held by the others, as they take them | operators |
+//! | [`Elect::revoke`] | the key of another instance, which is asked to give it up | no | passed on when that holder's job has stopped | operators |
 //!
 //! A key that is not given back in time stays held, and is free when the session is dead: at the latest a ttl after its
 //! last beat.

@@ -517,7 +517,7 @@ impl Ticks {
         if self.policies.overlap == Overlap::Skip && self.backlog.is_empty() {
             let first = self.calendar.next(begun, self.since);
             if first.is_some_and(|first| first <= ended && !self.is_held_back_at(first)) {
-                // Ticks that are dealt with are asked of no more.
+                // Ticks that are dealt with are not asked about any more.
                 self.busy.forget(self.cursor);
                 self.busy.add(begun, ended);
             }

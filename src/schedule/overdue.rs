@@ -141,8 +141,8 @@ impl Look {
         }
     }
 
-    /// Checks whether this instance is the one that looks: of the instances with schedules that beat it has the
-    /// smallest session id. An instance that is wrong about that costs or saves a look.
+    /// Checks whether this instance is the one that looks: it has the smallest session id of the instances that
+    /// have schedules and beat. An instance that is wrong about that costs or saves a look.
     async fn check_turn(&mut self, engine: &Engine) -> Result<bool, StoreError> {
         let moment = engine.clock.now();
         if let Some((is_ours, until)) = self.turn

@@ -160,8 +160,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, ()>;
 
     /// Returns the first in the queue for a lock, longest wait first; waiters that came at the same instant by
-    /// session and ticket. Looks at so many places at most, and leaves out places that cannot be read. A grant leaves
-    /// the waiter's place in the queue: a waiter that got what it waited for leaves it.
+    /// session and ticket. Looks at so many places at most, and leaves out places that cannot be read. A grant does
+    /// not remove the waiter's place: the waiter leaves the queue itself.
     fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Queue>;
 
     /// Returns which of these places in the queue exist, in the order they were asked for: a failure of the store

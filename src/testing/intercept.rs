@@ -149,8 +149,8 @@ pub trait Intercept: fmt::Debug + Send + Sync + 'static {
 /// runs on a task of its own (it needs a tokio runtime), so that it is applied also when its caller
 /// has given up.
 ///
-/// Calls of the store that it makes of a [dedicated](Store::dedicated) one are decided on by the same `I`:
-/// they are counted, and fail, with those of this one.
+/// It wraps the [dedicated](Store::dedicated) store with the same `I`: calls of both are counted, and fail,
+/// together.
 #[derive(Debug)]
 pub struct Intercepted<I> {
     store: Arc<dyn Store>,

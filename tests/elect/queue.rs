@@ -192,7 +192,8 @@ struct Scene {
     _engines: Vec<Elect>,
 }
 
-/// So many have died in the queue before the one that waits, so long ago; or were out of reach for a minute, so long ago.
+/// A queue in which so many died before the one that waits, so long ago; or were out of reach for a minute, so long
+/// ago.
 async fn scene(world: &World, dead: usize, since: Duration, back: bool) -> Scene {
     let asked = Asked::default();
     let counted = async |name: &'static str| {

@@ -125,10 +125,10 @@ async fn hints_that_may_not_be_sent_or_heard_are_told_with_the_right_and_so_is_t
     };
     let (one, two) = (instance("pod-1").await, instance("pod-2").await);
     // By the bell, or by the poll that comes when there is none.
-    let line = root.database("app").collection::<Document>("waiters");
+    let queue = root.database("app").collection::<Document>("waiters");
     let in_queue = async |many: u64| {
-        until("the line is as it is to be", async || {
-            let waiting = line.count_documents(doc! {}).await.unwrap();
+        until("the queue is as it is to be", async || {
+            let waiting = queue.count_documents(doc! {}).await.unwrap();
             when(waiting == many, waiting)
         })
         .await;

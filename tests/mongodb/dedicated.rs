@@ -57,7 +57,7 @@ async fn beats_wait_behind_nothing_and_a_dedicated_store_behind_nothing_of_the_f
 
     let (short, lock) = (Duration::from_millis(300), fixture.lock("is looked at"));
     let refused = place.store.locks(vec![lock.clone()], short).await;
-    assert!(refused.is_err(), "what comes later stands in the queue: {refused:?}");
+    assert!(refused.is_err(), "what comes later waits for a permit: {refused:?}");
     for number in 1..21 {
         // Those of the first have places of their own.
         let store = if number % 2 == 0 { &*dedicated } else { &place.store as &dyn Store };

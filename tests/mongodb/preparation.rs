@@ -218,7 +218,7 @@ async fn an_audit_reads_its_index_alone_and_no_further_than_its_page() {
 }
 
 #[tokio::test]
-async fn a_look_along_the_line_reads_no_more_than_it_was_asked_for() {
+async fn a_look_along_the_queue_reads_no_more_than_it_was_asked_for() {
     let place = Place::on(shared_single().await.uri()).await;
     let fixture = place.fixture();
     let lock = fixture.lock("report");

@@ -85,7 +85,7 @@ async fn known(action: &Action<'_>) -> Result<Vec<ScheduleRecord>, Failure> {
     Ok(action.look.all_schedules().await?.items)
 }
 
-/// The name, if the store knows it: a typo in another one would not be noticed.
+/// The name, if the store knows it. Others are refused: a typo would go unnoticed.
 fn named(known: &[ScheduleRecord], name: &str) -> Result<ScheduleName, Failure> {
     let found = known.iter().map(|record| &record.id.name).find(|known| known.as_str() == name);
     found.cloned().ok_or_else(|| {

@@ -15,7 +15,7 @@ const NAMESPACE: &str = "tenure.doctor";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A hand-over within this came by a hint.
 const SOON: Duration = Duration::from_secs(1);
-/// Largest difference of a clock that is not told.
+/// Largest difference of clocks that is not reported.
 const OFF: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(place: &OpenStore, config: &ElectConfig, findings: &mut Findings) {

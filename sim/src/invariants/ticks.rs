@@ -35,7 +35,7 @@ struct StoreClock {
     ahead: i64,
     /// The most it ever was: an instance may go by that yet.
     most: i64,
-    /// And the most that an instance may go by that does not believe yet that it was set: a clock that was set again
+    /// The most that an instance may go by while it does not believe yet that the clock was set: a clock that was set again
     /// before all believed it is one of several.
     doubted: i64,
     /// Time at which it was set last.
@@ -272,8 +272,8 @@ impl Ticks {
             return Err(format!("it was wanted in quiet, and has not begun: {wanted:?}"));
         }
         let (Some(clock), Some(calm)) = (self.clock, registry.calm()) else { return Ok(()) };
-        // After the clock has gone back there may be no tick for so long; nor while some instances do not believe it
-        // yet by which a pause has ended.
+        // After the clock has gone back there may be no tick for so long; nor while some instances do not yet believe
+        // the time by which a pause has ended.
         if clock.is_beyond_all(calm) && schedule.begun.is_none_or(|begun| begun < calm) {
             return Err("no tick has begun since nothing is done to anybody".to_owned());
         }

@@ -189,7 +189,7 @@ async fn runs_that_follow_one_another_move_at_the_end_of_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_successor_that_leaves_the_line_delays_no_run() {
+async fn a_successor_that_leaves_the_queue_delays_no_run() {
     let crew = Crew::new();
     let sorts = [("*/5 * * * * *", 4 * SECOND); 2];
     let a = join(&crew, "a", &sorts, Overlap::Skip).await;
@@ -197,8 +197,8 @@ async fn a_successor_that_leaves_the_line_delays_no_run() {
     let b = join(&crew, "b", &sorts, Overlap::Skip).await;
     let waits = async || {
         let (one, two) = (lock("s00"), lock("s01"));
-        let lines = [crew.memory.waiters(one, 10, SECOND).await, crew.memory.waiters(two, 10, SECOND).await];
-        lines.into_iter().any(|line| !line.unwrap().waiters.is_empty())
+        let queues = [crew.memory.waiters(one, 10, SECOND).await, crew.memory.waiters(two, 10, SECOND).await];
+        queues.into_iter().any(|queue| !queue.unwrap().waiters.is_empty())
     };
     while !waits().await {
         pass(SECOND / 10).await;

@@ -301,7 +301,8 @@ impl KeyMachine {
         }
     }
 
-    /// Looks at the lock again after `time`; until then the first in the queue waits, or is tried again if it does not wait.
+    /// Looks at the lock again after `time`; until then the first in the queue waits, or is tried again if it does not
+    /// wait.
     fn schedule_next_look(&mut self, now: Moment, time: Duration) {
         self.look_at = now + time;
         self.recheck.entry = true;

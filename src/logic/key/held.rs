@@ -21,8 +21,8 @@ const AFTER_RELEASE: Duration = Duration::from_millis(5);
 pub(super) const RELEASE_TRIES: u32 = 5;
 
 impl KeyMachine {
-    /// The job of this ticket has ended: its lock can go. Under a session that is over there is
-    /// nothing to send: its death frees the lock.
+    /// The work under this ticket has ended (a job, a guard that is dropped, or none was begun): its lock can go. Under
+    /// a session that is over there is nothing to send: its death frees the lock.
     pub(crate) fn ended(&mut self, context: Context<'_>, ticket: Ticket, handback: Handback) {
         let now = context.now;
         self.changed = now;

@@ -116,8 +116,8 @@ impl KeyMachine {
     }
 
     /// Returns the waiter that is given the lock: one of that name, if one may be; else the first. Of other sessions
-    /// only one that was seen to beat lately: a lock given to the dead is of use to no session until they are
-    /// declared.
+    /// only one that was seen to beat lately: a lock that is given to a dead session is free for no other until that
+    /// session is declared dead.
     fn successor<'a>(
         &self,
         context: Context<'_>,

@@ -23,7 +23,8 @@ pub(crate) enum Op {
     Release { session: SessionId, term: Term, note: Option<Why>, then: ReleaseTo },
     /// Read the lock, and whether this ticket is in the queue still.
     Poll { session: SessionId, ticket: Ticket },
-    /// Read the first in the queue; whether the waiters live that may be given the lock, and those of that name.
+    /// Read the first waiters in the queue, and whether those that may be given the lock, and those of that name,
+    /// are alive.
     ReadQueue { most: usize, to: Option<Holder> },
     /// Join the queue with these tickets.
     Register(Vec<Candidate>),

@@ -12,7 +12,7 @@ impl RunSpans {
         self.0.push((begun, ended));
     }
 
-    /// Forgets the spans up to there: they are asked of no more.
+    /// Forgets the spans up to there: they are not asked about any more.
     pub(super) fn forget(&mut self, dealt_with: StoreTime) {
         self.0.retain(|(_, ended)| *ended > dealt_with);
     }

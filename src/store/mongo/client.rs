@@ -1,4 +1,5 @@
-//! The client and the way to the server: connected, prepared, replaced when it is refused, with every outcome classified.
+//! The client and the way to the server: connected, prepared, replaced when it is refused, with every outcome
+//! classified.
 
 pub(crate) mod aside;
 pub(crate) mod codes;

@@ -52,7 +52,7 @@ impl Candidate {
     }
 }
 
-/// Holding of a lock.
+/// The present holding of a lock: holder, ticket, time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Holding {

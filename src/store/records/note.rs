@@ -54,7 +54,8 @@ pub(crate) struct FailureRow {
     pub(crate) since: StoreTime,
     /// Number of times it was given up since then.
     pub(crate) tries: u32,
-    /// Members that gave it up, the last one last, [as a note names them](name_in_note). Only the last eight are remembered.
+    /// Members that gave it up, the last one last, [as a note names them](name_in_note). Only the last eight are
+    /// remembered.
     pub(crate) by: Vec<String>,
     /// Last error.
     pub(crate) error: String,

@@ -6,8 +6,8 @@ number! {
     /// A request for a key: a lock call, a place in the queue, a campaign's turn.
     ///
     /// Fresh from one counter of the session, never used again. A lock that is granted names the ticket it was
-    /// granted to, and only a ticket that is still pending may take it up ([R7](crate::store#rules-of-safety)). A session
-    /// starts its counter at a random place: two sessions then seldom use the same number, and a
+    /// granted to, and only a ticket that is still pending may take it up ([R7](crate::store#rules-of-safety)). A
+    /// session starts its counter at a random place: two sessions then seldom use the same number, and a
     /// [`Hint`](crate::store::Hint) can say more.
     Ticket
 }

@@ -324,7 +324,7 @@ impl Store for SqliteStore {
         wait(unsynced "join a queue");
         stop_waiting(unsynced "leave a queue");
         waiters(reading "read a queue");
-        places(reading "find places in the queue");
+        places(reading "find places in a queue");
         set_value(synced "set a value");
         locks(reading "read locks");
         list_locks(reading "list locks");

@@ -1,4 +1,4 @@
-//! The threads that the connections live on: one writes, one reads. They end when their queues are closed.
+//! The threads that the connections live on: one writes, one reads. They end when their backlogs are closed.
 
 pub(super) mod backlog;
 pub(super) mod call;

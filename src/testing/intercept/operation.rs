@@ -56,7 +56,7 @@ operations! {
     /// [`Store::waiters`](crate::store::Store::waiters).
     Waiters, read, "read a queue";
     /// [`Store::places`](crate::store::Store::places).
-    Places, read, "find places in the queue";
+    Places, read, "find places in a queue";
     /// [`Store::set_value`](crate::store::Store::set_value).
     SetValue, write, "set a value";
     /// [`Store::locks`](crate::store::Store::locks).

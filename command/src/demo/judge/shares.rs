@@ -9,7 +9,7 @@ pub(super) fn drained(record: &Record) -> Verdict {
         let Some((told, done)) = instance.drained else { continue };
         let holdings = || record.tasks.iter().flatten().filter(|holding| holding.instance == index);
         let Some(done) = done else {
-            // An instance that died or was frozen meanwhile need not be done, nor one that is not closed yet.
+            // Not judged: an instance that died or was frozen meanwhile, and any before the fleet was told to close.
             if instance.death.is_none() && record.closing.is_some() && instance.freezes.is_empty() {
                 broken.push(format!("{} was not done before the end", instance.name));
             }

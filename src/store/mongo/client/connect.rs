@@ -79,7 +79,7 @@ pub(crate) struct Room {
 }
 
 /// The latest election that a client has heard of; a change of it means that there is another primary, or the same
-/// one anew. Of a client that was lent none is told.
+/// one anew. A client that was lent reports none.
 pub(crate) type Elections = watch::Receiver<Option<ObjectId>>;
 
 const SCHEMES: [&str; 2] = ["mongodb://", "mongodb+srv://"];
