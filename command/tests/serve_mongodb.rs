@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     fs,
     io::{BufRead, BufReader},
+    path::PathBuf,
     process::{Command, Stdio},
     time::Duration,
 };
@@ -34,8 +35,13 @@ impl Stage {
     fn start(&self, holder: &str, words: &[&str]) -> Running {
         let mut command = self.command();
         command.args(SHORT).args(["--holder", holder]).args(words);
-        command.env("TENURE_TEST", self.folder.path()).stderr(Stdio::null());
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.log(holder)).unwrap();
+        command.env("TENURE_TEST", self.folder.path()).stderr(log);
         Running::start(&mut command)
+    }
+
+    fn log(&self, holder: &str) -> PathBuf {
+        self.folder.join(&format!("{holder}.log"))
     }
 
     fn command(&self) -> Command {
@@ -90,7 +96,8 @@ async fn tasks_whose_children_fail_on_one_machine_run_on_the_others_and_none_tha
         let (ran, tried) =
             (stage.folder.join(&format!("{name}-ran")), stage.folder.join(&format!("{name}-tried")));
         let script = format!(
-            "[ $TENURE_HOLDER = bad ] && echo $TENURE_KEY >> {} && {fails}; echo $TENURE_KEY >> {}; exec sleep 600",
+            "[ $TENURE_HOLDER = bad ] && echo $TENURE_KEY >> {} && {fails}; \
+             echo $TENURE_KEY $TENURE_HOLDER >> {}; exec sleep 600",
             tried.display(),
             ran.display()
         );
@@ -100,20 +107,30 @@ async fn tasks_whose_children_fail_on_one_machine_run_on_the_others_and_none_tha
         until_tasks("half on each", &stage.folder, |running| {
             running.values().all(|tasks| tasks.len() == 15) && all(running) == tasks
         });
-        let before = until_lines("all have begun", &ran, |ran| ran.len() >= 30).len();
+        // A child is there before it has written its line.
+        let settled = |time| {
+            until_blocking("the last has run for a while", || {
+                let age = fs::metadata(&ran).unwrap().modified().unwrap().elapsed().unwrap_or_default();
+                if age >= time { Ok(()) } else { Err(age) }
+            });
+            lines(&ran)
+        };
+        until_lines("all have begun", &ran, |ran| ran.len() >= 30);
         // A task that came less than two seconds ago does not move on: for so long others go in its place, and each
         // instance counts from its own moment.
-        until_blocking("the last has run for a while", || {
-            let age = fs::metadata(&ran).unwrap().modified().unwrap().elapsed().unwrap_or_default();
-            if age >= Duration::from_secs(4) { Ok(()) } else { Err(age) }
-        });
+        let before = settled(Duration::from_secs(4)).len();
         let bad = stage.start("bad", &words);
         until_lines("what it is given is tried there", &tried, |tried| tried.len() >= tries);
         until_tasks("all on the good ones", &stage.folder, |running| {
             !running.contains_key("bad") && all(running) == tasks
         });
-        let begun = lines(&ran).len() - before;
-        assert!(begun <= 10, "{name}: its part was moved to it and back, and nothing else: {begun}");
+        let begun = settled(Duration::from_secs(1)).split_off(before);
+        let logs = ["good-1", "good-2", "bad"].map(|holder| (holder, lines(&stage.log(holder))));
+        assert!(
+            begun.len() <= 10,
+            "{name}: its part was moved to it and back, and nothing else: {begun:#?} {:#?} {logs:#?}",
+            lines(&tried)
+        );
         drop((good, bad));
         until_tasks("an end", &stage.folder, |running| all(running).is_empty());
     }
