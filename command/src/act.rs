@@ -5,7 +5,7 @@ mod put_back;
 mod release;
 mod schedules;
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal};
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -16,6 +16,7 @@ use crate::{
     common::Common,
     exit::Failure,
     out::{self, one_line},
+    say,
     see::look::OpenNamespace,
     settings::Settings,
 };
@@ -98,9 +99,8 @@ impl<'a> Action<'a> {
                 one_line(what)
             )));
         }
-        eprint!("This will {}. Continue? [y/N] ", one_line(what));
         let failed = |error: io::Error| Failure::failed(format!("the answer cannot be read: {error}"));
-        io::stderr().flush().map_err(failed)?;
+        say::ask(format_args!("This will {}. Continue? [y/N] ", one_line(what))).map_err(failed)?;
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer).map_err(failed)?;
         Ok(is_yes(&answer))

@@ -20,6 +20,7 @@ use crate::{
     file::Followed,
     job::Jobs,
     out::{self, Table},
+    say,
     serve::{Long, Served},
     times,
 };
@@ -91,7 +92,7 @@ pub(crate) async fn run(common: &Common, cron: Cron) -> Result<u8, Failure> {
         // A file with a slip in it, or none for a moment, changes nothing.
         let read = cron.lines().and_then(|lines| running.keep(&served.elect, lines));
         if let Err(failure) = read {
-            eprintln!("tenure: the schedules stay as they are: {failure}");
+            say::say(format_args!("the schedules stay as they are: {failure}"));
         }
     }
     drop(running);

@@ -7,16 +7,20 @@ use tenure::{
     Elect,
     elect::{Acquired, Busy, Guard, HeldBy},
     model::{Key, Kind, LockId, StoreTime, Why},
-    store::SessionSeen,
+    store::{
+        Ended::{Died, Forced},
+        LockRecord, LockSeen, SessionSeen,
+    },
 };
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
-    child::{Input, Program},
+    child::{self, Input, Program},
     common::Common,
     exit::{FAILED, Failure, HELD, LEASE_LOST},
     key_lock::KeyFile,
     place::{OpenMode, OpenStore, has_secret},
+    say,
     settings::Settings,
     signals::{self, ReceivedSignal},
     times,
@@ -68,6 +72,7 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
     let mut signals = signals::collect()
         .map_err(|error| Failure::failed(format!("signals cannot be received: {error}")))?;
     crate::logs::start(common, crate::common::Level::Error);
+    child::check()?;
     let settings = Settings::of(common)?;
     let wait = exec.wait.as_deref().map(|text| times::duration("--wait", text)).transpose()?;
     let kill_after =
@@ -113,16 +118,12 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
     let lease = guard.lease();
     let ended = under::run(&lease, program, key_file, patience, Some(&mut signals), drop).await?;
     let code = code(&ended, &lock);
-    if !ended.stuck.is_empty() {
-        // Without a word to the store: the key has to stay held while they live.
-        std::process::exit(i32::from(code));
-    }
     if let Err(error) = guard.release().await {
-        eprintln!(
-            "tenure: could not release the key {:?}; it expires within {}: {error}",
+        say::say(format_args!(
+            "could not release the key {:?}; it expires within {}: {error}",
             lock.key.as_str(),
             humantime::format_duration(elect.config().ttl())
-        );
+        ));
     }
     close(elect, place).await;
     Ok(code)
@@ -155,12 +156,12 @@ async fn first(signals: &mut mpsc::UnboundedReceiver<ReceivedSignal>) -> Receive
 
 /// The code of this process, and a sentence if it is not the child's.
 fn code(ended: &Ended, lock: &LockId) -> u8 {
-    if !ended.stuck.is_empty() {
+    if ended.was_stuck {
         return FAILED;
     }
     match &ended.loss {
         Some(loss) => {
-            eprintln!("tenure: lost the key {:?}, so the child was ended: {loss}", lock.key.as_str());
+            say::say(format_args!("lost the key {:?}, so the child was ended: {loss}", lock.key.as_str()));
             LEASE_LOST
         }
         None => ended.status.code(),
@@ -182,7 +183,7 @@ impl Acquisition {
             Self::Not(code, reason) => {
                 // A caller that asks for 0 does not count it as a failure: cron mails whatever is printed.
                 if let Some(reason) = reason.filter(|_| code != 0) {
-                    eprintln!("tenure: {reason}");
+                    say::say(&reason);
                 }
                 code
             }
@@ -233,7 +234,7 @@ impl KeyWait<'_> {
             guard.release().await?;
             return Ok(self.not(reason));
         }
-        eprintln!("tenure: waiting: {reason}");
+        say::say(format_args!("waiting: {reason}"));
         let locked = key_file.lock();
         let locked = match self.deadline {
             None => locked.await,
@@ -251,30 +252,58 @@ impl KeyWait<'_> {
 
     async fn wait_for(&self, busy: Busy) -> Result<Result<Guard, String>, Failure> {
         let reason = self.reason(&busy);
-        let time = match (&busy, self.exec.nonblock, self.deadline) {
-            (Busy::Held(held), true, _) if self.looks_dead(held).await? => {
-                let ttl = self.elect.config().ttl();
-                eprintln!(
-                    "tenure: {reason}; it may be dead, checking for up to {}",
-                    humantime::format_duration(ttl)
-                );
-                Some(ttl + LOOK)
-            }
-            (_, true, _) => return Ok(Err(reason)),
-            (_, false, None) => None,
-            (_, false, Some(deadline)) => Some(deadline.saturating_duration_since(Instant::now())),
-        };
-        if !self.exec.nonblock {
-            eprintln!("tenure: waiting: {reason}");
+        if self.exec.nonblock {
+            return match busy {
+                Busy::Held(held) if self.looks_dead(&held).await? => self.wait_for_death(&held, reason).await,
+                _ => Ok(Err(reason)),
+            };
         }
-        let guard = match time {
+        say::say(format_args!("waiting: {reason}"));
+        let guard = match self.deadline {
             None => Some(self.request().acquire().await?),
-            Some(time) => self.request().acquire_within(time).await?,
+            Some(deadline) => {
+                let time = deadline.saturating_duration_since(Instant::now());
+                self.request().acquire_within(time).await?
+            }
         };
         match guard {
             Some(guard) => Ok(Ok(guard)),
             None => Ok(Err(self.held_now().await?.unwrap_or(reason))),
         }
+    }
+
+    /// Waits for the death of that very holder. As soon as another has had the key since, however shortly, this gives
+    /// up: of several machines that try once, one runs the program.
+    async fn wait_for_death(&self, of: &HeldBy, reason: String) -> Result<Result<Guard, String>, Failure> {
+        let ttl = self.elect.config().ttl();
+        say::say(format_args!(
+            "{reason}; it may be dead, checking for up to {}",
+            humantime::format_duration(ttl)
+        ));
+        let mut watch = self.elect.watch(&self.lock.key)?;
+        let another = async {
+            loop {
+                let own = self.elect.health().session;
+                match watch.changed().await? {
+                    Some(held) if held.term != of.term && Some(held.session) != own => {
+                        return Ok::<_, tenure::elect::Error>(held);
+                    }
+                    _ => {}
+                }
+            }
+        };
+        let guard = tokio::select! {
+            biased;
+            guard = self.request().acquire_within(ttl + LOOK) => guard?,
+            held = another => return Ok(Err(held_sentence(&held?))),
+        };
+        let Some(guard) = guard else { return Ok(Err(self.held_now().await?.unwrap_or(reason))) };
+        let last = self.record().await?.and_then(|record| record.past.into_iter().next());
+        if last.is_some_and(|last| last.term == of.term && matches!(last.how, Died | Forced)) {
+            return Ok(Ok(guard));
+        }
+        guard.release().await?;
+        Ok(Err(format!("the key {:?} was held by another since", self.lock.key.as_str())))
     }
 
     fn reason(&self, busy: &Busy) -> String {
@@ -287,13 +316,17 @@ impl KeyWait<'_> {
         }
     }
 
+    async fn record(&self) -> Result<Option<LockRecord>, Failure> {
+        let locks = self.place.store.locks(vec![self.lock.clone()], LOOK).await?;
+        Ok(locks.into_iter().find_map(|seen| match seen {
+            LockSeen::Found(record) => Some(record),
+            _ => None,
+        }))
+    }
+
     /// Returns the present holder, which may be another by now.
     async fn held_now(&self) -> Result<Option<String>, Failure> {
-        let locks = self.place.store.locks(vec![self.lock.clone()], LOOK).await?;
-        let holding = locks.into_iter().find_map(|seen| match seen {
-            tenure::store::LockSeen::Found(record) => record.holding,
-            _ => None,
-        });
+        let holding = self.record().await?.and_then(|record| record.holding);
         Ok(holding.map(|held| {
             sentence(
                 &self.lock.key,

@@ -11,7 +11,7 @@ use std::{
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use tokio::sync::mpsc;
 
-use crate::exit::Failure;
+use crate::{exit::Failure, say};
 
 /// A file that is read again when it changes; or none.
 #[derive(Debug)]
@@ -87,10 +87,10 @@ fn follow(file: &Path) -> io::Result<mpsc::Receiver<()>> {
                 }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
-                    eprintln!(
-                        "tenure: changes of files in {} are not noticed any more: {error}",
+                    say::say(format_args!(
+                        "changes of files in {} are not noticed any more: {error}",
                         folder.display()
-                    );
+                    ));
                     return;
                 }
             }

@@ -12,6 +12,7 @@ use crate::{
     child::{Input, Program},
     exit::{NOT_FOUND, NOT_STARTED},
     key_lock::KeyFile,
+    say,
     tail::Tail,
     under::{self, Ended, Patience, Status},
 };
@@ -58,10 +59,7 @@ impl Jobs {
             };
             let follow = |stderr| tail = Tail::follow(stderr);
             let ended = under::run(lease, program, key_file, self.patience, None, follow).await;
-            let ended = ended.map_err(|failure| failure.message)?;
-            // The key is given back when this returns.
-            under::until_gone(&ended.stuck).await;
-            Ok::<_, String>(ended)
+            ended.map_err(|failure| failure.message)
         })?;
         told(&ended, &tail.end())
     }
@@ -74,11 +72,11 @@ impl Jobs {
             return Ok(Some(key_file));
         }
         let kind = if lock.kind == Kind::Schedule { "schedule" } else { "task" };
-        eprintln!(
-            "tenure: waiting: a former child of the {kind} {:?} is still there: pid {:?}",
+        say::say(format_args!(
+            "waiting: a former child of the {kind} {:?} is still there: pid {:?}",
             lock.key.as_str(),
             key_file.holders()
-        );
+        ));
         key_file.lock().await.map(Some).map_err(|failure| failure.message)
     }
 }
@@ -123,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_record_says_how_it_ended() {
-        let ended = |status| Ended { status, loss: None, stuck: Vec::new() };
+        let ended = |status| Ended { status, loss: None, was_stuck: false };
         assert_eq!(told(&ended(Status::Exited(0)), "words"), Ok(()));
         assert_eq!(told(&ended(Status::Exited(3)), "disk full"), Err("exit code 3: disk full".to_owned()));
         assert_eq!(told(&ended(Status::Signaled(9)), ""), Err("ended by signal 9".to_owned()));
@@ -136,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_end_of_what_it_said_is_kept_whatever_comes_before_it() {
-        let ended = Ended { status: Status::Exited(3), loss: None, stuck: Vec::new() };
+        let ended = Ended { status: Status::Exited(3), loss: None, was_stuck: false };
         let said = format!("{}the disk is full", "\u{e9} | ".repeat(1000));
         let record = told(&ended, &said).unwrap_err();
         assert!(record.len() <= Why::MAX_BYTES && record.len() > Why::MAX_BYTES - 4, "{}", record.len());

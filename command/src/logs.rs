@@ -1,10 +1,11 @@
 //! The engine's own log, on standard error.
 
-use std::io;
-
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::common::{Common, Level};
+use crate::{
+    common::{Common, Level},
+    say::Log,
+};
 
 /// Starts to log what was asked for, or else from that level up.
 pub(crate) fn start(common: &Common, otherwise: Level) {
@@ -22,10 +23,10 @@ pub(crate) fn start_at(level: Level) {
     };
     tracing_subscriber::fmt()
         .with_max_level(most)
-        .with_writer(io::stderr)
+        .with_writer(|| Log)
         .with_ansi(false)
         .with_target(false)
-        // A log without a reader must not end the work: its errors would be printed there, and panic.
+        // The subscriber would print them by itself, and panic where nobody reads.
         .log_internal_errors(false)
         .init();
 }

@@ -1,6 +1,8 @@
 //! `tenure`: only one copy runs this, for any program.
 
 #![allow(clippy::disallowed_methods, reason = "a command runs by the clock of its machine")]
+// They panic where standard error or output cannot be written, and wait for a reader: see `say` and `out`.
+#![warn(clippy::print_stderr, clippy::print_stdout)]
 
 mod child;
 mod common;
@@ -12,6 +14,7 @@ mod metrics;
 mod notify;
 mod out;
 mod place;
+mod say;
 mod serve;
 mod settings;
 mod signals;
@@ -36,7 +39,7 @@ mod spread;
 #[cfg(feature = "ui")]
 mod ui;
 
-use std::process::ExitCode;
+use std::{panic::AssertUnwindSafe, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -99,13 +102,14 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    match run(cli) {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            eprintln!("tenure: {failure}");
-            ExitCode::from(failure.code)
-        }
-    }
+    // A panic has told its reason: where no thread can be started, for one.
+    let ended = std::panic::catch_unwind(AssertUnwindSafe(|| run(cli)));
+    let code = ended.unwrap_or(Ok(FAILED)).unwrap_or_else(|failure| {
+        say::say(&failure);
+        failure.code
+    });
+    say::flush();
+    ExitCode::from(code)
 }
 
 fn run(cli: Cli) -> Result<u8, Failure> {

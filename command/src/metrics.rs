@@ -9,7 +9,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::exit::Failure;
+use crate::{exit::Failure, say};
 
 /// The longest request that is read.
 const LONGEST: usize = 8 * 1024;
@@ -31,7 +31,7 @@ impl Metrics {
             .install_recorder()
             .map_err(|error| Failure::failed(format!("metrics cannot be recorded: {error}")))?;
         if let Ok(bound) = listener.local_addr() {
-            eprintln!("tenure: metrics at http://{bound}/metrics");
+            say::say(format_args!("metrics at http://{bound}/metrics"));
         }
         Ok(Self { listener: listener.into(), recorded })
     }

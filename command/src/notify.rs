@@ -10,6 +10,10 @@ use std::{
     time::Duration,
 };
 
+use tenure::Elect;
+
+use crate::say;
+
 /// Receiver of the datagrams, if any.
 #[derive(Clone, Debug)]
 pub(crate) struct Notify(Option<Arc<(UnixDatagram, SocketAddr)>>);
@@ -28,7 +32,7 @@ impl Notify {
         match open() {
             Ok(open) => Self(Some(Arc::new(open))),
             Err(error) => {
-                eprintln!("tenure: NOTIFY_SOCKET cannot be used: {error}");
+                say::say(format_args!("NOTIFY_SOCKET cannot be used: {error}"));
                 Self(None)
             }
         }
@@ -49,21 +53,28 @@ impl Notify {
         }
     }
 
-    /// Says from time to time that this process does not hang, if that is wanted. A store that is away is no reason to
-    /// start it anew.
-    pub(crate) fn watchdog(&self) {
+    /// Says from time to time that the engine works, if that is wanted: that it has tried a heartbeat within a ttl. A
+    /// store that is away is no reason to start it anew.
+    pub(crate) fn watchdog(&self, elect: &Elect) {
         let Some(every) = wanted(env::var("WATCHDOG_USEC").ok(), env::var("WATCHDOG_PID").ok()) else {
             return;
         };
-        let this = self.clone();
+        let (this, elect) = (self.clone(), elect.clone());
         tokio::spawn(async move {
             let mut ticks = tokio::time::interval(every);
             loop {
                 ticks.tick().await;
-                this.say("WATCHDOG=1");
+                if works(elect.health().last_attempt, elect.config().ttl()) {
+                    this.say("WATCHDOG=1");
+                }
             }
         });
     }
+}
+
+/// Returns whether an engine works whose last attempt was so long ago; one that has just begun had none.
+fn works(last_attempt: Option<Duration>, ttl: Duration) -> bool {
+    last_attempt.is_none_or(|ago| ago < ttl)
 }
 
 /// Half of the time in which it is wanted, if it is wanted of this process.
@@ -76,6 +87,13 @@ fn wanted(micros: Option<String>, pid: Option<String>) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_watchdog_is_not_told_of_an_engine_that_tries_no_heartbeat() {
+        let ttl = Duration::from_secs(30);
+        assert!(works(None, ttl) && works(Some(ttl / 2), ttl));
+        assert!(!works(Some(ttl), ttl));
+    }
 
     #[test]
     fn the_watchdog_is_told_twice_in_its_time() {

@@ -7,6 +7,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use tenure::Elect;
 
 use crate::{
+    child,
     common::{Common, Level},
     exit::Failure,
     file::Followed,
@@ -14,6 +15,7 @@ use crate::{
     metrics::Metrics,
     notify::Notify,
     place::{OpenMode, OpenStore},
+    say,
     settings::Settings,
     signals, times,
     under::Patience,
@@ -53,6 +55,7 @@ enum Next {
 impl Served {
     pub(crate) async fn start(common: &Common, long: &Long, what: &str) -> Result<Self, Failure> {
         logs::start(common, Level::Info);
+        child::check()?;
         let settings = Settings::of(common)?;
         let kill_after =
             long.kill_after.as_deref().map(|text| times::duration("--kill-after", text)).transpose()?;
@@ -91,7 +94,7 @@ impl Served {
     /// Says that all is in place, for the service manager.
     pub(crate) fn ready(&mut self) {
         self.notify.ready();
-        self.notify.watchdog();
+        self.notify.watchdog(&self.elect);
     }
 
     /// Waits until a file is to be read again. Returns false if this is to end.
@@ -106,7 +109,10 @@ impl Served {
                 () = file.changed() => {}
             }
             let Some(blank) = file.blank() else { return true };
-            eprintln!("tenure: nothing is changed: {} is empty, without even a comment", blank.display());
+            say::say(format_args!(
+                "nothing is changed: {} is empty, without even a comment",
+                blank.display()
+            ));
         }
     }
 
@@ -127,7 +133,9 @@ impl Served {
         self.notify.stopping();
         let report = self.elect.close().await;
         for lock in &report.overran {
-            eprintln!("tenure: a process still runs under {lock}; keeping the lock until its lease expires");
+            say::say(format_args!(
+                "a process still runs under {lock}; keeping the lock until its lease expires"
+            ));
         }
         drop(self.elect);
         self.place.close().await;

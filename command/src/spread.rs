@@ -23,6 +23,7 @@ use crate::{
     exit::Failure,
     file::Followed,
     job::{Jobs, cannot_start},
+    say,
     serve::{Long, Served},
     times,
 };
@@ -118,7 +119,7 @@ async fn serve(spread: &Spread, served: &mut Served, share: &Share) -> Result<()
                 share.replace(tasks);
             }
             // A file with a slip in it, or none for a moment, changes nothing.
-            Err(failure) => eprintln!("tenure: the tasks stay as they are: {failure}"),
+            Err(failure) => say::say(format_args!("the tasks stay as they are: {failure}")),
         }
     }
     Ok(())

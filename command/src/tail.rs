@@ -1,11 +1,8 @@
 //! Standard error of a child: passed on, and its end kept for the record of a failure.
 
-use std::{
-    collections::VecDeque,
-    io::{Read, Write},
-    process::ChildStderr,
-    thread::JoinHandle,
-};
+use std::{collections::VecDeque, io::Read, process::ChildStderr, thread::JoinHandle};
+
+use crate::say;
 
 /// Bytes of the end that are kept.
 const KEPT: usize = 1024;
@@ -23,8 +20,7 @@ impl Tail {
         let follow = move || {
             let (mut kept, mut part) = (VecDeque::with_capacity(KEPT), [0; 4096]);
             while let Ok(read @ 1..) = stderr.read(&mut part) {
-                // A log without a reader must not end the child.
-                let _ = std::io::stderr().write_all(&part[..read]);
+                say::pass(part[..read].to_vec());
                 kept.extend(&part[..read]);
                 kept.drain(..kept.len().saturating_sub(KEPT));
             }

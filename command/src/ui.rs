@@ -13,6 +13,7 @@ use crate::{
     exit::Failure,
     logs,
     out::one_line,
+    say,
     see::look::OpenNamespace,
     settings::Settings,
     signals,
@@ -60,7 +61,7 @@ pub(crate) async fn run(common: &Common, ui: Ui) -> Result<u8, Failure> {
         .await
         .map_err(|error| Failure::config(format!("cannot listen on {} (--listen): {error}", ui.listen)))?;
     if let Ok(at) = listener.local_addr() {
-        eprintln!("tenure: the page is at http://{at}");
+        say::say(format_args!("the page is at http://{at}"));
     }
     let mut page = Page::new(look.store().clone(), look.namespace().clone())
         .store_name(one_line(&look.place.name))

@@ -1,17 +1,29 @@
 //! A child under a lease: it is told when the lease is extended and when it ends, and nothing of it is left when this
 //! returns.
 
-use std::{os::fd::AsFd, pin::pin, time::Duration};
+use std::{
+    os::fd::AsFd,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use tenure::{ElectConfig, elect::Lease, model::Loss};
+use tenure::{ElectConfig, elect::Lease};
 use tokio::sync::mpsc;
 
 use crate::{
     child::{Guarded, News, Program, Times, allowance, boot_time},
     exit::Failure,
     key_lock::KeyFile,
+    say,
     signals::ReceivedSignal,
 };
+
+/// Time for the engine to say why a lease ended.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// Durations for ending a child.
 #[derive(Clone, Copy, Debug)]
@@ -86,9 +98,9 @@ impl Status {
 pub(crate) struct Ended {
     pub(crate) status: Status,
     /// Why it was ended, if the lease was lost before it ended by itself.
-    pub(crate) loss: Option<Loss>,
-    /// Descendants that cannot be ended: the key must not be given back while they live.
-    pub(crate) stuck: Vec<i32>,
+    pub(crate) loss: Option<String>,
+    /// True if it had descendants that could not be ended, and that had to be waited for.
+    pub(crate) was_stuck: bool,
 }
 
 /// Runs a child under a lease.
@@ -117,9 +129,11 @@ pub(crate) async fn run(
     if let Some(stderr) = child.stderr.take() {
         on_stderr(stderr);
     }
-    let mut ended = Ended { status: Status::Unknown, loss: None, stuck: Vec::new() };
+    let mut ended = Ended { status: Status::Unknown, loss: None, was_stuck: false };
     let (mut has_begun, mut has_ended, mut is_stopped) = (false, false, false);
-    let mut early = Vec::new();
+    let key = lease.key().to_string();
+    let tell_of = move |pid| say::say(stuck_sentence(pid, &key));
+    let (mut early, mut failure) = (Vec::new(), None);
     let mut looks = tokio::time::interval(patience.look);
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     // Set when the guardian has had all the time there is.
@@ -140,29 +154,45 @@ pub(crate) async fn run(
                 Some(News::Signaled(signal)) => {
                     (ended.status, has_ended) = (Status::Signaled(signal), true);
                 }
+                // Said before the child is ended for it.
+                Some(News::Expired) => ended.loss = Some(expired(lease).await),
+                Some(News::Failed(error)) => failure = Some(std::io::Error::from_raw_os_error(error)),
                 Some(News::Stuck(pid)) => {
-                    eprintln!("tenure: {}", stuck_sentence(pid, lease.key().as_str()));
-                    ended.stuck.push(pid);
+                    tell_of(pid);
+                    ended.was_stuck = true;
                 }
                 Some(News::NoneLeft) => {
-                    ended.stuck.clear();
                     child.join().await;
                     return Ok(ended);
                 }
-                None => return gone(child, ended, has_begun, lease).await,
+                // It has not said that none is left.
+                None => {
+                    ended.was_stuck |= sweep(child, tell_of).await;
+                    if has_begun {
+                        return Ok(ended);
+                    }
+                    ended.loss = lease.loss().map(|loss| loss.to_string());
+                    let why = failure.map_or_else(|| "its guardian has ended".to_owned(), |why| why.to_string());
+                    return match ended.loss {
+                        Some(_) => Ok(ended),
+                        None => Err(Failure::failed(format!("the child cannot be started: {why}"))),
+                    };
+                }
             },
             () = lease.cancelled(), if !is_stopped => {
                 is_stopped = true;
                 child.stop(patience.at_the_end());
                 too_long.as_mut().reset(tokio::time::Instant::now() + patience.too_long());
                 if !has_ended {
-                    ended.loss = lease.loss();
+                    ended.loss = lease.loss().map(|loss| loss.to_string());
                 }
             }
             () = &mut too_long, if is_stopped => {
-                // Its guardian does not answer: it may be frozen, or the machine too slow for it.
-                if ended.stuck.is_empty() {
-                    ended.stuck = swept(child, lease).await;
+                if ended.was_stuck {
+                    child.stay(tell_of).await;
+                } else {
+                    // Its guardian does not answer: it may be frozen, or the machine too slow for it.
+                    ended.was_stuck = sweep(child, tell_of).await;
                 }
                 return Ok(ended);
             }
@@ -182,32 +212,24 @@ pub(crate) async fn run(
     }
 }
 
-/// The guardian is gone without a word that none is left: this process ends what it has left.
-async fn gone(child: Guarded, mut ended: Ended, has_begun: bool, lease: &Lease) -> Result<Ended, Failure> {
-    ended.stuck = swept(child, lease).await;
-    if !has_begun {
-        ended.loss = lease.loss();
-        if ended.loss.is_none() {
-            return Err(Failure::failed("the child could not be started: its guardian has ended"));
-        }
-    }
-    Ok(ended)
+/// Ends what a guardian has left. Returns whether a part of it could not be ended, and was waited for.
+async fn sweep(child: Guarded, tell_of: impl Fn(i32) + Send + 'static) -> bool {
+    let was_stuck = Arc::new(AtomicBool::new(false));
+    let noted = was_stuck.clone();
+    let tell_of = move |pid| {
+        noted.store(true, Ordering::Relaxed);
+        tell_of(pid);
+    };
+    child.sweep(tell_of).await;
+    was_stuck.load(Ordering::Relaxed)
 }
 
-async fn swept(child: Guarded, lease: &Lease) -> Vec<i32> {
-    let stuck = child.sweep().await;
-    for pid in &stuck {
-        eprintln!("tenure: {}", stuck_sentence(*pid, lease.key().as_str()));
-    }
-    stuck
-}
-
-/// Waits until processes that could not be ended have ended.
-pub(crate) async fn until_gone(pids: &[i32]) {
-    let is_there = |pid: &i32| std::path::Path::new(&format!("/proc/{pid}")).exists();
-    while pids.iter().any(is_there) {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+/// Says why a guardian ended its child by itself: the lease was not extended in time. A tenure that stood still is told
+/// so by its engine in a moment.
+async fn expired(lease: &Lease) -> String {
+    let _ = tokio::time::timeout(MOMENT, lease.cancelled()).await;
+    let loss = lease.loss().map(|loss| loss.to_string());
+    loss.unwrap_or_else(|| "its guardian heard of no heartbeat in time: this machine stood still".to_owned())
 }
 
 /// The end of a lease in boot time. Looked at in this order it is never too late.
@@ -237,7 +259,8 @@ fn stuck_sentence(pid: i32, key: &str) -> String {
         )
     };
     format!(
-        "the process {pid} ({}, state {}, users {}) cannot be ended, so the key {key:?} is left to its ttl",
+        "the process {pid} ({}, state {}, users {}) cannot be ended: waiting for its end, and keeping the key {key:?} \
+         meanwhile",
         field("Name:"),
         field("State:"),
         field("Uid:")

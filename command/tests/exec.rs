@@ -126,6 +126,22 @@ async fn a_holder_that_looks_dead_is_watched_even_without_waiting() {
     assert!(taken.err.contains("; it may be dead, checking for up to "), "{taken:?}");
 }
 
+/// Several machines fire the same line after the holder has died: one of them runs the program.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_several_tries_runs_after_a_holder_has_died() {
+    let world = World::sqlite();
+    world.take(Kind::Lock, "left", &world.silent(8, "pod-8").await).await;
+    let once = |machine: &str| {
+        let words = [&STEADY[..], &["--holder", machine, "exec", "--key", "left", "-n", "--", "echo", "ran"]];
+        Running::start(world.command(&words.concat()).stdout(Stdio::piped()).stderr(Stdio::piped()))
+    };
+    let machines = ["a", "b", "c"].map(once);
+    let ended = machines.map(Running::output);
+    let codes: Vec<_> = ended.iter().map(|(status, ..)| status.code()).collect();
+    let ran = ended.iter().filter(|(_, out, _)| out == "ran\n").count();
+    assert_eq!((ran, codes.iter().filter(|code| **code == Some(75)).count()), (1, 2), "{ended:?}");
+}
+
 /// The holder of the key's file is named, and waited for, whatever became of its tenure.
 #[test]
 fn a_former_child_that_lives_holds_up_the_next() {

@@ -5,15 +5,19 @@
 
 use std::{
     fs,
+    os::unix::process::{CommandExt, ExitStatusExt},
     path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::{
-    cli::{Folder, Running, SHORT, STEADY, children, is_tenure, output, signal, tenure, with_variable},
+    cli::{
+        Folder, Running, SHORT, STEADY, children, in_session, is_tenure, output, signal, tenure, until_there,
+        with_variable,
+    },
     rounds::rounds,
     wait::until_blocking,
 };
@@ -41,7 +45,8 @@ fn wild(folder: &Folder, crowd: u32) -> String {
 fn start(folder: &Folder, crowd: u32, durations: &[&str]) -> Running {
     let mut command: Command = tenure(&folder.store());
     command.args(durations).args(["exec", "--key", "k", "--", "sh", "-c"]).arg(wild(folder, crowd));
-    Running::start(command.env("TENURE_TEST", folder.path()).stderr(Stdio::null()))
+    // As a service manager starts it: the kernel thaws no member of a group that has been an orphan before.
+    Running::start(in_session(&command).env("TENURE_TEST", folder.path()).stderr(Stdio::null()))
 }
 
 /// The terms under which children have begun.
@@ -125,6 +130,103 @@ fn tenure_is_killed_with_a_crowd() {
     is_proven("crowd", 200, |first| first.signal(Signal::KILL));
 }
 
+/// As `timeout -k`, a supervisor or `kill -9 -PGID` does.
+#[test]
+fn the_process_group_is_killed() {
+    is_proven("group", 0, |first| kill_group(first));
+}
+
+#[test]
+fn the_guardian_is_frozen_and_tenure_killed() {
+    is_proven("guardian-frozen-killed", 0, |first| {
+        signal(guardian(first), Signal::STOP);
+        first.signal(Signal::KILL);
+    });
+}
+
+fn kill_group(of: &Running) {
+    kill_process_group(Pid::from_raw(of.pid()).unwrap(), Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_child_kills_its_own_process_group() {
+    let folder = Folder::new("kills-group");
+    let script = "(setsid sh -c 'trap \"\" TERM; echo > $TENURE_TEST/begun; sleep 600; sleep 600' &)
+        while ! [ -e $TENURE_TEST/begun ]; do sleep 0.01; done; kill -9 0";
+    let mut command = tenure(&folder.store());
+    command.args(["exec", "--key", "k", "--", "sh", "-c", script]).process_group(0);
+    let mut running = Running::start(command.env("TENURE_TEST", folder.path()));
+    assert_eq!(running.join().signal(), Some(9));
+    until_none_is_left(&folder);
+}
+
+/// Processes that fork and end at once, on a machine with many others: a look at all of them takes longer than one
+/// lives.
+#[test]
+fn a_chain_of_forks_ends_with_tenure_among_a_thousand_processes() {
+    let folder = Folder::new("chain");
+    let others: Vec<_> = (0..1000).map(|_| Running::start(Command::new("sleep").arg("600"))).collect();
+    let chain = "import os
+open(os.environ['TENURE_TEST'] + '/begun', 'w').close()
+if not os.fork():
+    os.setsid()
+    while True:
+        if os.fork():
+            os._exit(0)
+os.wait()";
+    for _ in 0..rounds() {
+        let mut command = tenure(&folder.store());
+        command.args(["exec", "--key", "k", "--", "python3", "-c", chain]).env("TENURE_TEST", folder.path());
+        let running = Running::start(&mut command);
+        until_there(&folder.join("begun"));
+        running.signal(Signal::KILL);
+        until_none_is_left(&folder);
+        fs::remove_file(folder.join("begun")).unwrap();
+    }
+    drop(others);
+}
+
+/// Runs a script as the first process of a pid namespace; `None`, with a word, where that may not be made.
+fn in_namespace(test: &str, options: &[&str], script: &str, folder: &Folder) -> Option<String> {
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--pid", "--fork"]);
+    command.args(options);
+    command.args(["sh", "-c", script]).env("TENURE", env!("CARGO_BIN_EXE_tenure"));
+    let output = output(command.env("TENURE_STORE", folder.store()).env("TENURE_TEST", folder.path()));
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    if said.contains("unshare failed") || said.contains("Operation not permitted") {
+        println!("{test} was left out, since no namespace may be made here: {said}");
+        return None;
+    }
+    Some(said)
+}
+
+#[test]
+fn a_proc_of_another_pid_namespace_is_refused() {
+    let folder = Folder::new("foreign");
+    let script = "$TENURE exec --key k -- echo ran; echo code $?";
+    if let Some(said) = in_namespace("a_proc_of_another", &[], script, &folder) {
+        assert!(said.contains("/proc is that of another pid namespace: mount one of its own"), "{said}");
+        assert!(said.contains("code 125") && !said.contains("ran"), "{said}");
+    }
+}
+
+/// A program whose file its user may not read is hidden from others of that user, the guardian among them.
+#[test]
+fn a_child_that_is_hidden_ends_with_tenure() {
+    let folder = Folder::new("hidden");
+    let script = "cd $TENURE_TEST; mount -o remount,hidepid=ptraceable /proc || exit 1
+        cp /bin/sh hidden; chmod 111 hidden; mkfifo said
+        setpriv --bounding-set -all --inh-caps -all \
+            $TENURE exec --key k -- ./hidden -c 'echo begun; while :; do sleep 1; done' > said &
+        exec 3< said; read begun <&3; echo $begun; kill -9 $!
+        # Its end, and that of all that it started: nobody has the other end open.
+        timeout 20 cat <&3 && echo gone";
+    if let Some(said) = in_namespace("a_child_that_is_hidden", &["--mount-proc"], script, &folder) {
+        assert_eq!(said, "begun\ngone\n");
+    }
+}
+
 #[test]
 fn tenure_is_frozen() {
     rounds_of("frozen", 0, &SHORT, |first| first.signal(Signal::STOP));
@@ -184,6 +286,25 @@ ctypes.CDLL(None).syscall(60, 0)";
         });
         running.signal(Signal::KILL);
         until_blocking("its end", || if is_it(&child) { Err(child) } else { Ok(()) });
+    }
+}
+
+/// The guardian ended the child while tenure stood still: the lease was the cause, whatever the child made of it.
+#[test]
+fn a_frozen_tenure_says_that_its_lease_ended() {
+    for ending in ["trap 'exit 0' TERM", "trap '' TERM"] {
+        let folder = Folder::new("frozen-says");
+        let script = format!("{ending}; echo > $TENURE_TEST/begun; while :; do sleep 0.05; done");
+        let mut command = tenure(&folder.store());
+        command.args(SHORT).args(["exec", "--key", "k", "--", "sh", "-c", &script]);
+        let running = Running::start(command.env("TENURE_TEST", folder.path()).stderr(Stdio::piped()));
+        until_there(&folder.join("begun"));
+        running.signal(Signal::STOP);
+        until_none_is_left(&folder);
+        running.signal(Signal::CONT);
+        let (status, _, said) = running.output();
+        assert_eq!(status.code(), Some(80), "{said}");
+        assert!(said.contains("tenure: lost the key \"k\", so the child was ended: "), "{said}");
     }
 }
 

@@ -8,6 +8,7 @@ mod cli;
 mod exec;
 mod exec_rounds;
 mod exec_terminal;
+mod log;
 mod looking;
 mod pty;
 #[path = "../../tests/support/rounds.rs"]

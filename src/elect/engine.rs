@@ -112,6 +112,7 @@ pub(crate) struct Engine {
     pub(crate) drained: watch::Sender<bool>,
     /// Time at which a heartbeat was last acknowledged.
     last_beat: Mutex<Option<Moment>>,
+    last_attempt: Mutex<Option<Moment>>,
     /// Time at which a write of locks or places was last answered, or given up.
     last_write: Mutex<Option<Moment>>,
     pub(super) probe: Option<Probe>,
@@ -208,6 +209,7 @@ impl Engine {
             closing: CancellationToken::new(),
             drained: watch::Sender::new(false),
             last_beat: Mutex::default(),
+            last_attempt: Mutex::default(),
             last_write: Mutex::default(),
             probe,
         }
@@ -474,8 +476,13 @@ impl Engine {
         *locked(&self.last_beat)
     }
 
+    pub(crate) fn last_attempt(&self) -> Option<Moment> {
+        *locked(&self.last_attempt)
+    }
+
     /// Records a failure of the store, or its end. The time of the first failure is kept until an answer.
     pub(crate) fn trouble(&self, trouble: Option<LastFailure>) {
+        *locked(&self.last_attempt) = Some(self.clock.now());
         let change = |known: &mut Option<LastFailure>| {
             let changed = known.is_some() || trouble.is_some();
             *known = match (known.take(), trouble) {

@@ -27,6 +27,10 @@ pub struct Health {
     /// Time since the last acknowledged heartbeat was answered.
     #[serde(rename = "last_beat_ms", serialize_with = "crate::model::serial::ms_if_any")]
     pub last_beat: Option<Duration>,
+    /// Time since a heartbeat was last answered, or failed: a keeper that works tries one in each interval, also while
+    /// the store is away.
+    #[serde(rename = "last_attempt_ms", serialize_with = "crate::model::serial::ms_if_any")]
+    pub last_attempt: Option<Duration>,
     /// Number of locks held here.
     pub held: usize,
     /// Number of requests that wait for a lock here.
@@ -111,6 +115,7 @@ impl Health {
             held: session.as_ref().map_or(0, |session| session.inside()),
             session: session.map(|session| session.id),
             last_beat: engine.last_beat().map(|beat| now.since(beat)),
+            last_attempt: engine.last_attempt().map(|attempt| now.since(attempt)),
             waiting: engine.keys.waiting(),
             hints: engine.hints(),
             store_time: engine.store_times.now(now).zip(engine.store_times.uncertainty(now)),

@@ -124,6 +124,7 @@ fn health_has_its_status_and_its_troubles() {
         session: Some(session()),
         remaining: Duration::from_millis(24_500),
         last_beat: Some(SECOND / 2),
+        last_attempt: Some(SECOND / 4),
         held: 2,
         waiting: 1,
         hints: Some("bells"),
@@ -141,8 +142,8 @@ fn health_has_its_status_and_its_troubles() {
     check(
         whole,
         &expect![[r#"
-        {"status":{"kind":"healthy"},"session":"000000000000000000000000000000ab","remaining_ms":24500,"last_beat_ms":500,"held":2,"waiting":1,"hints":"bells","store_time":null,"troubles":[]}
-        {"status":{"kind":"degraded","for_ms":90000,"error":"not authorized"},"session":"000000000000000000000000000000ab","remaining_ms":24500,"last_beat_ms":500,"held":2,"waiting":1,"hints":"bells","store_time":{"at":"2026-11-21T03:00:01Z","off_by_ms":3},"troubles":[{"work":"hints","for_ms":90000,"failures":7,"lasting":true,"error":"not authorized"}]}"#]],
+        {"status":{"kind":"healthy"},"session":"000000000000000000000000000000ab","remaining_ms":24500,"last_beat_ms":500,"last_attempt_ms":250,"held":2,"waiting":1,"hints":"bells","store_time":null,"troubles":[]}
+        {"status":{"kind":"degraded","for_ms":90000,"error":"not authorized"},"session":"000000000000000000000000000000ab","remaining_ms":24500,"last_beat_ms":500,"last_attempt_ms":250,"held":2,"waiting":1,"hints":"bells","store_time":{"at":"2026-11-21T03:00:01Z","off_by_ms":3},"troubles":[{"work":"hints","for_ms":90000,"failures":7,"lasting":true,"error":"not authorized"}]}"#]],
     );
     check(
         [Status::Lost { error: Some("no route".to_owned()) }, Status::Closed],

@@ -14,13 +14,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, WaitOptions, set_child_subreaper, waitpid};
+use rustix::process::{Signal, set_child_subreaper};
 use tenure::store::Presence;
 use tokio::{io::Interest, net::UnixStream};
 
 use super::{
     guardian,
-    kin::{self, LOOK},
+    kin::{self, LOOK, PATIENT},
     wire::{self, Heard, News, Order, Times},
 };
 
@@ -144,27 +144,39 @@ impl Guarded {
         let _ = wire::order(&self.control, order);
     }
 
-    /// Ends the descendants of a guardian that is gone without having said that none is left. Returns those that cannot be
-    /// ended.
-    pub(crate) async fn sweep(mut self) -> Vec<i32> {
+    /// Ends the descendants of a guardian that is gone, or does not answer, and waits until none is left. Tells of
+    /// each that cannot be ended.
+    pub(crate) async fn sweep(mut self, stuck: impl Fn(i32) + Send + 'static) {
         let sweep = move || {
             // It is gone already, or closing the socket tells it to.
             let _ = self.guardian.kill();
-            let _ = self.guardian.wait();
-            forget(&self.guardian);
-            sweep_orphans()
+            self.collect();
+            sweep_orphans(stuck);
         };
         // An error means that the runtime ends, and this process with it.
-        tokio::task::spawn_blocking(sweep).await.unwrap_or_default()
+        let _ = tokio::task::spawn_blocking(sweep).await;
     }
 
     /// Waits for the end of a guardian that has nothing left to guard.
     pub(crate) async fn join(mut self) {
-        let wait = move || {
+        let _ = tokio::task::spawn_blocking(move || self.collect()).await;
+    }
+
+    /// Waits for the end of a guardian that still has processes to end which may not be ended.
+    pub(crate) async fn stay(mut self, stuck: impl Fn(i32) + Send + 'static) {
+        let stay = move || {
+            // Without orders, the guardian goes on until none is left.
+            drop(self.control);
             let _ = self.guardian.wait();
             forget(&self.guardian);
+            sweep_orphans(stuck);
         };
-        let _ = tokio::task::spawn_blocking(wait).await;
+        let _ = tokio::task::spawn_blocking(stay).await;
+    }
+
+    fn collect(&mut self) {
+        let _ = self.guardian.wait();
+        forget(&self.guardian);
     }
 }
 
@@ -199,36 +211,42 @@ fn forget(guardian: &Child) {
     }
 }
 
-/// Kills the descendants that have no guardian, until none is left. Returns those that cannot be ended.
-fn sweep_orphans() -> Vec<i32> {
-    let (begin, mut empty, mut looks) = (Instant::now(), 0, 0);
+/// Kills the descendants that have no guardian, until none is left. Tells of each that cannot be ended.
+fn sweep_orphans(stuck: impl Fn(i32)) {
+    let (begin, mut empty, mut looks, mut named) = (Instant::now(), 0, 0, BTreeSet::new());
     loop {
         let is_late = kin::is_stuck(looks, begin.elapsed());
         looks += 1;
         // While they are looked for, no guardian is started.
         let guardians = guardians();
+        let mut cannot = kin::kill_children(&guardians, &mut Vec::new()).unwrap_or_default();
         let orphans = kin::descendants(&guardians);
-        let refused = orphans.iter().flatten().filter(|orphan| !kin::signal(**orphan, Signal::KILL)).count();
-        let children = kin::children_except(&guardians);
-        for child in children.iter().flatten().filter_map(|pid| Pid::from_raw(*pid)) {
-            // One that has ended is collected, so that it does not stay as a zombie.
-            let _ = waitpid(Some(child), WaitOptions::NOHANG);
+        for orphan in orphans.iter().flatten() {
+            if !kin::signal(*orphan, Signal::KILL) || is_late {
+                cannot.push(orphan.pid);
+            }
         }
+        let children = kin::children_except(&guardians);
         let nobody = if guardians.is_empty() {
             !kin::has_children()
         } else {
-            orphans.as_ref().is_ok_and(Vec::is_empty) && children.as_ref().is_ok_and(Vec::is_empty)
+            orphans.is_ok_and(|orphans| orphans.is_empty()) && children.as_ref().is_ok_and(Vec::is_empty)
         };
         drop(guardians);
         // The kernel's list may leave one out while another ends.
         empty = if nobody { empty + 1 } else { 0 };
         if empty == 2 {
-            return Vec::new();
+            return;
         }
-        let orphans: Vec<i32> = orphans.iter().flatten().map(|orphan| orphan.pid).collect();
-        if !orphans.is_empty() && (refused == orphans.len() || is_late) {
-            return orphans;
+        if is_late {
+            cannot.extend(children.unwrap_or_default());
         }
-        std::thread::sleep(LOOK);
+        for pid in cannot {
+            if named.insert(pid) {
+                stuck(pid);
+            }
+        }
+        // One that cannot be ended may be there for hours.
+        std::thread::sleep(if named.is_empty() { LOOK } else { PATIENT });
     }
 }

@@ -20,8 +20,11 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
+    io::Errno,
     io::FdFlags,
-    process::{Pid, Signal, WaitStatus, kill_process, set_child_subreaper},
+    process::{
+        Pid, Signal, WaitStatus, kill_process, set_child_subreaper, set_parent_process_death_signal, setsid,
+    },
 };
 use signal_hook::consts as signals;
 
@@ -30,7 +33,7 @@ use super::{
     boot_time, kin, start,
     wire::{self, Heard, News, Order, Times, tell},
 };
-use crate::exit::FAILED;
+use crate::{exit::FAILED, say};
 
 /// The first argument of this program as a guardian.
 pub(super) const WORD: &str = "guardian";
@@ -50,43 +53,65 @@ const PASSED_OVER: [i32; 9] = [
 
 /// Guards CMD until nothing of it is left.
 pub(super) fn main(command: &[OsString]) -> u8 {
-    match guard(command) {
+    // Its standard input is the socket to tenure; that of CMD comes over it.
+    let control = io::stdin().as_fd().try_clone_to_owned();
+    let begun = control.and_then(|control| {
+        wait_readable(&control)?;
+        let first = wire::first_order(&control).ok_or(io::ErrorKind::InvalidData)?;
+        Ok((control, first))
+    });
+    let Ok((control, (Order::Begin { presence, key_lock, times }, descriptors))) = begun else {
+        say::say_now(format_args!("{WORD} is for tenure itself: use tenure exec"));
+        return FAILED;
+    };
+    let begin = Begin { presence, key_lock, times, descriptors };
+    match guard(command, begin, &control) {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("tenure: the child cannot be guarded: {error}");
+            tell(&control, News::Failed(error.raw_os_error().unwrap_or_default()));
             FAILED
         }
     }
 }
 
-fn guard(command: &[OsString]) -> io::Result<()> {
-    // Its standard input is the socket to tenure; that of CMD comes over it.
-    let control = io::stdin().as_fd().try_clone_to_owned()?;
-    wait_readable(&control)?;
-    let Some((Order::Begin { presence, key_lock, times }, descriptors)) = wire::first_order(&control) else {
-        return Err(io::Error::other("this is for tenure itself: use tenure exec"));
-    };
-    let mut descriptors = descriptors.into_iter();
-    let stdin = descriptors.next().ok_or_else(|| io::Error::other("standard input did not come"))?;
+/// The first order.
+struct Begin {
+    presence: bool,
+    key_lock: bool,
+    times: Times,
+    descriptors: Vec<OwnedFd>,
+}
+
+fn guard(command: &[OsString], begin: Begin, control: &OwnedFd) -> io::Result<()> {
+    // Frozen when tenure is killed, it would not notice: the kernel thaws it then.
+    set_parent_process_death_signal(Some(Signal::CONT))?;
+    let mut descriptors = begin.descriptors.into_iter();
+    let stdin = descriptors.next().ok_or(Errno::BADF)?;
     // Kept until this process ends: the proof of the session's death.
-    let _presence = if presence { descriptors.next() } else { None };
-    let key_lock = if key_lock { descriptors.next() } else { None };
-    if boot_time() >= times.grace_begins() {
-        return Err(io::Error::other("the lease has ended before it was started"));
+    let _presence = if begin.presence { descriptors.next() } else { None };
+    let key_lock = if begin.key_lock { descriptors.next() } else { None };
+    if boot_time() >= begin.times.grace_begins() {
+        tell(control, News::Expired);
+        tell(control, News::NoneLeft);
+        return Ok(());
     }
     let children = prepare()?;
     let child = start(command, stdin, key_lock.as_ref())?;
+    // Out of tenure's process group, which `timeout -k`, `kill -9 0` and the like kill as a whole. A group in the same
+    // session would not do: when CMD ends, the kernel would take that of a stopped tenure for an orphan, and hang up.
+    setsid()?;
     // From here on it is CMD's alone.
     drop(key_lock);
-    tell(&control, News::Began(child));
-    Guardian { control, child: Some(child), timer: Timer::new()?, times, stopping: None }.run(children)
+    tell(control, News::Began(child));
+    let timer = Timer::new()?;
+    Guardian { control, child: Some(child), timer, times: begin.times, stopping: None }.run(children)
 }
 
 fn wait_readable(control: &OwnedFd) -> io::Result<()> {
     let mut wanted = [PollFd::new(control, PollFlags::IN)];
     loop {
         match poll(&mut wanted, None) {
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             other => return Ok(other.map(drop)?),
         }
     }
@@ -124,8 +149,8 @@ fn start(command: &[OsString], stdin: OwnedFd, key_lock: Option<&OwnedFd>) -> io
     i32::try_from(child.id()).map_err(io::Error::other)
 }
 
-struct Guardian {
-    control: OwnedFd,
+struct Guardian<'a> {
+    control: &'a OwnedFd,
     /// CMD, until it has ended.
     child: Option<i32>,
     timer: Timer,
@@ -133,45 +158,16 @@ struct Guardian {
     stopping: Option<Sweep>,
 }
 
-impl Guardian {
+impl Guardian<'_> {
     fn run(mut self, mut children: UnixStream) -> io::Result<()> {
         let mut tenure_lives = true;
         loop {
             for (pid, status) in kin::reap() {
                 self.ended(pid, status);
             }
-            let now = boot_time();
-            // The lease's end comes near, and no order has extended it.
-            if self.stopping.is_none() && now >= self.acts_at() {
-                self.stop(self.times.kill_after);
-            }
-            if let Some(sweep) = &mut self.stopping {
-                let stuck = sweep.step(now, self.times.end.saturating_sub(self.times.allowance));
-                for pid in stuck {
-                    tell(&self.control, News::Stuck(pid));
-                }
-                if sweep.is_over() {
-                    tell(&self.control, News::NoneLeft);
-                    return Ok(());
-                }
-            }
-            self.timer.set(self.next_look())?;
-            let mut wanted = vec![
-                PollFd::new(&children, PollFlags::IN),
-                PollFd::from_borrowed_fd(self.timer.as_fd(), PollFlags::IN),
-            ];
-            if tenure_lives {
-                wanted.push(PollFd::new(&self.control, PollFlags::IN));
-            }
-            match poll(&mut wanted, None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            drop(wanted);
-            self.timer.clear();
-            while children.read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
+            // Before the timer is looked at: frozen for a while, this process has orders to hear that extend the lease.
             while tenure_lives {
-                match wire::next_order(&self.control) {
+                match wire::next_order(self.control) {
                     Heard::Something(order) => self.obey(order),
                     Heard::Nothing => break,
                     // Tenure is gone, however it went: no order extends the lease any more.
@@ -181,6 +177,41 @@ impl Guardian {
                     }
                 }
             }
+            let now = boot_time();
+            // The lease's end comes near, and no order has extended it.
+            if self.stopping.is_none() && now >= self.acts_at() {
+                tell(self.control, News::Expired);
+                self.stop(self.times.kill_after);
+            }
+            if let Some(sweep) = &mut self.stopping {
+                let step = sweep.step(now, self.times.end.saturating_sub(self.times.allowance));
+                let is_over = sweep.is_over();
+                for (pid, status) in step.ended {
+                    self.ended(pid, status);
+                }
+                for pid in step.stuck {
+                    tell(self.control, News::Stuck(pid));
+                }
+                if is_over {
+                    tell(self.control, News::NoneLeft);
+                    return Ok(());
+                }
+            }
+            self.timer.set(self.next_look())?;
+            let mut wanted = vec![
+                PollFd::new(&children, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.timer.as_fd(), PollFlags::IN),
+            ];
+            if tenure_lives {
+                wanted.push(PollFd::new(self.control, PollFlags::IN));
+            }
+            match poll(&mut wanted, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            drop(wanted);
+            self.timer.clear();
+            while children.read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
         }
     }
 
@@ -217,7 +248,7 @@ impl Guardian {
         let news = status
             .terminating_signal()
             .map_or_else(|| News::Exited(status.exit_status().unwrap_or_default()), News::Signaled);
-        tell(&self.control, news);
+        tell(self.control, news);
         // All that it left behind ends with it.
         self.stop(self.times.kill_after);
     }

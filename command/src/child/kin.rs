@@ -9,16 +9,20 @@ use std::{
 use rustix::{
     io::Errno,
     process::{
-        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, pidfd_open,
-        pidfd_send_signal, wait, waitid,
+        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process, pidfd_open,
+        pidfd_send_signal, wait, waitid, waitpid,
     },
 };
 
 /// Between two looks while processes are killed: a process that forks meanwhile is seen by the next.
 pub(super) const LOOK: Duration = Duration::from_millis(2);
+/// Between two looks while they may end by themselves, which the end of a child shortens.
+pub(super) const PATIENT: Duration = Duration::from_millis(50);
 /// A process that is still there so long after SIGKILL, and after so many looks, cannot be ended.
 const STUCK: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 50;
+/// Rounds over the children of a process between two looks at all processes.
+const ROUNDS: u32 = 100;
 
 /// Returns whether a process that is still there cannot be ended: judged by a look that comes after many others, since
 /// the process that looks may have stood still after it sent the signal.
@@ -56,6 +60,28 @@ fn parse(stat: &str) -> Option<Process> {
         threads: fields.get(17)?.parse().ok()?,
         started: fields.get(19)?.parse().ok()?,
     })
+}
+
+/// Returns why descendants of this process could not be found and ended here, if that is so.
+pub(super) fn is_blind() -> Option<String> {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let stat = match fs::read("/proc/self/stat") {
+        Ok(stat) => stat,
+        Err(error) => {
+            return Some(format!("/proc cannot be read ({error}): mount it (mount -t proc proc /proc)"));
+        }
+    };
+    if parse(&String::from_utf8_lossy(&stat)).is_none_or(|process| process.pid != own) {
+        return Some(
+            "/proc is that of another pid namespace: mount one of its own (unshare --mount-proc, or mount -t proc \
+             proc /proc)"
+                .to_owned(),
+        );
+    }
+    let listed = children_except(&BTreeSet::new());
+    listed
+        .err()
+        .map(|error| format!("/proc does not list the children of a process ({error}): use another kernel"))
 }
 
 fn look(pid: i32) -> Option<Process> {
@@ -130,6 +156,38 @@ pub(super) fn children_except(these: &BTreeSet<i32>) -> io::Result<Vec<i32>> {
     }
     children.retain(|child| !these.contains(child));
     Ok(children)
+}
+
+/// Kills the children of this process that are none of these, then the orphans that come to it, and so on, as long as
+/// that gets on. Collects those that have ended, and returns those that may not be killed.
+///
+/// The kernel's list names children that are hidden in `/proc`, too, and is read in microseconds: a process that forks
+/// and ends every millisecond does not get away, however many others there are. The number of a child that was not
+/// collected is its own.
+pub(super) fn kill_children(
+    except: &BTreeSet<i32>,
+    ended: &mut Vec<(i32, WaitStatus)>,
+) -> io::Result<Vec<i32>> {
+    let mut refused = Vec::new();
+    for _ in 0..ROUNDS {
+        refused.clear();
+        let mut lives = false;
+        for child in children_except(except)? {
+            let Some(pid) = Pid::from_raw(child) else { continue };
+            if let Ok(Some((_, status))) = waitpid(Some(pid), WaitOptions::NOHANG) {
+                ended.push((child, status));
+            } else if kill_process(pid, Signal::KILL) == Err(Errno::PERM) {
+                refused.push(child);
+            } else {
+                lives = true;
+            }
+        }
+        if !lives && !has_children() {
+            break;
+        }
+        rustix::thread::sched_yield();
+    }
+    Ok(refused)
 }
 
 /// Collects the children that have ended, of whatever group.

@@ -13,7 +13,8 @@
 //! |---|---|
 //! | the lease is lost, tenure runs | the guardian, told by tenure: SIGTERM, then SIGKILL |
 //! | tenure is frozen | the guardian, by a timer of boot time: all are gone before the lease ends |
-//! | tenure is killed | the guardian, at once |
+//! | tenure is killed | the guardian, at once; one that is stopped is thawed by the kernel (PDEATHSIG) |
+//! | their process group is killed | the guardian, which has a session of its own |
 //! | the guardian is killed | the kernel ends CMD, tenure the others |
 //! | CMD ends | the guardian ends what CMD left behind |
 
@@ -24,6 +25,8 @@ mod start;
 mod wire;
 
 use std::time::Duration;
+
+use crate::exit::Failure;
 
 pub(crate) use guarded::{Guarded, Input, Program};
 pub(crate) use wire::{News, Times};
@@ -37,6 +40,12 @@ pub(crate) fn run_if_asked() -> Option<u8> {
         start::WORD => Some(start::main(arguments)),
         _ => None,
     }
+}
+
+/// Refuses to work where children could not be found and ended.
+pub(crate) fn check() -> Result<(), Failure> {
+    let blind = kin::is_blind().map(|why| format!("a child could not be ended in time here: {why}"));
+    blind.map_or(Ok(()), |why| Err(Failure::failed(why)))
 }
 
 /// The time since the machine was booted, which goes on while it is suspended.

@@ -4,7 +4,10 @@ use std::{ffi::OsString, io, os::unix::process::CommandExt, process::Command};
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use crate::exit::{FAILED, NOT_FOUND, NOT_STARTED};
+use crate::{
+    exit::{FAILED, NOT_FOUND, NOT_STARTED},
+    say,
+};
 
 /// The first argument of this program as the process that becomes CMD.
 pub(super) const WORD: &str = "start-child";
@@ -13,11 +16,11 @@ pub(super) const WORD: &str = "start-child";
 pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     let guardian: Option<i32> = arguments.next().and_then(|pid| pid.to_str()?.parse().ok());
     let (Some(guardian), Some(program)) = (guardian, arguments.next()) else {
-        eprintln!("tenure: {WORD} is for tenure itself: use tenure exec");
+        say::say_now(format_args!("{WORD} is for tenure itself: use tenure exec"));
         return FAILED;
     };
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
-        eprintln!("tenure: the child cannot be tied to its guardian: {error}");
+        say::say_now(format_args!("the child cannot be tied to its guardian: {error}"));
         return FAILED;
     }
     // It may have ended just before.
@@ -25,6 +28,6 @@ pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
         return FAILED;
     }
     let error = Command::new(&program).args(arguments).exec();
-    eprintln!("tenure: {} cannot be started: {error}", program.to_string_lossy());
+    say::say_now(format_args!("{} cannot be started: {error}", program.to_string_lossy()));
     if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_STARTED }
 }

@@ -62,6 +62,10 @@ pub(crate) enum News {
     Exited(i32),
     /// CMD was ended by this signal.
     Signaled(i32),
+    /// The guardian ends CMD by its own timer: the lease is about to end, and no order has extended it.
+    Expired,
+    /// CMD could not be started, for this error of the system.
+    Failed(i32),
     /// A process that cannot be ended.
     Stuck(i32),
     /// No descendant is left.
@@ -121,6 +125,8 @@ impl News {
             Self::Began(pid) => (b'P', pid),
             Self::Exited(code) => (b'X', code),
             Self::Signaled(signal) => (b'K', signal),
+            Self::Expired => (b'E', 0),
+            Self::Failed(error) => (b'F', error),
             Self::Stuck(pid) => (b'L', pid),
             Self::NoneLeft => (b'N', 0),
         };
@@ -136,6 +142,8 @@ impl News {
             b'P' => Self::Began(number),
             b'X' => Self::Exited(number),
             b'K' => Self::Signaled(number),
+            b'E' => Self::Expired,
+            b'F' => Self::Failed(number),
             b'L' => Self::Stuck(number),
             b'N' => Self::NoneLeft,
             _ => return None,
@@ -259,7 +267,15 @@ mod tests {
             assert_eq!(next_order(&there), Heard::Something(said));
         }
         assert_eq!(next_order(&there), Heard::Nothing);
-        for said in [News::Began(7), News::Exited(3), News::Signaled(9), News::Stuck(8), News::NoneLeft] {
+        for said in [
+            News::Began(7),
+            News::Exited(3),
+            News::Signaled(9),
+            News::Expired,
+            News::Failed(11),
+            News::Stuck(8),
+            News::NoneLeft,
+        ] {
             tell(&there, said);
             assert_eq!(next_news(&here), Heard::Something(said));
         }

@@ -30,7 +30,7 @@ use super::look::OpenNamespace;
 use crate::{
     common::{Common, Form},
     exit::Failure,
-    signals, times,
+    say, signals, times,
 };
 
 /// Time between looks at one key, and at all.
@@ -132,7 +132,7 @@ async fn follow(
 /// Says once what is wrong, until it is well again or something else is.
 fn complain(said: &mut Option<String>, what: &str) {
     if said.as_deref() != Some(what) {
-        eprintln!("tenure: {what}");
+        say::say(what);
         *said = Some(what.to_owned());
     }
 }

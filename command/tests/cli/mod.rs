@@ -73,6 +73,24 @@ pub(crate) fn bare() -> Command {
     command
 }
 
+/// The same command as the leader of a session of its own.
+pub(crate) fn in_session(of: &Command) -> Command {
+    let mut command = Command::new("setsid");
+    command.arg(of.get_program()).args(of.get_args()).stdin(Stdio::null());
+    set_variables(&mut command, of);
+    command
+}
+
+/// Gives a command the variables of another.
+pub(crate) fn set_variables(command: &mut Command, of: &Command) {
+    for (name, value) in of.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+}
+
 /// Runs a command to its end.
 pub(crate) fn output(command: &mut Command) -> Output {
     command.output().unwrap()

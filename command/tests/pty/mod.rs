@@ -17,6 +17,8 @@ use rustix::{
     termios::{Winsize, tcsetwinsize},
 };
 
+use crate::cli::set_variables;
+
 pub(crate) const WIDTH: u16 = 80;
 pub(crate) const HEIGHT: u16 = 24;
 
@@ -47,12 +49,7 @@ pub(crate) fn resize(terminal: impl AsFd, columns: u16, rows: u16) {
 pub(crate) fn in_foreground(device: &File, of: &Command) -> Command {
     let mut command = Command::new("setsid");
     command.args(["--ctty", "--wait"]).arg(of.get_program()).args(of.get_args());
-    for (name, value) in of.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
+    set_variables(&mut command, of);
     let side = || device.try_clone().unwrap();
     command.stdin(side()).stdout(side()).stderr(side());
     command

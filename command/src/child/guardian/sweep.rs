@@ -1,13 +1,10 @@
 //! The end of all descendants: they are asked, then killed, until none is left.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, mem, time::Duration};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitStatus, kill_process};
 
-use super::super::kin::{self, LOOK};
-
-/// Between two looks while they may end by themselves, which the end of a child shortens.
-const PATIENT: Duration = Duration::from_millis(50);
+use super::super::kin::{self, LOOK, PATIENT};
 
 /// Descendants that are being ended.
 pub(super) struct Sweep {
@@ -19,6 +16,32 @@ pub(super) struct Sweep {
     /// Processes already reported as impossible to end.
     named: BTreeSet<i32>,
     over: bool,
+}
+
+/// Outcome of a step.
+#[derive(Default)]
+pub(super) struct Step {
+    /// Children that were collected.
+    pub(super) ended: Vec<(i32, WaitStatus)>,
+    /// Processes that turned out not to be ended.
+    pub(super) stuck: Vec<i32>,
+}
+
+/// Asks all descendants to end. Of those that are hidden in `/proc` only children can be asked.
+fn ask() {
+    let nobody = BTreeSet::new();
+    let seen = kin::descendants(&nobody).unwrap_or_default();
+    let mut hidden = kin::children_except(&nobody).unwrap_or_default();
+    hidden.retain(|child| seen.iter().all(|process| process.pid != *child));
+    // One that is stopped hears SIGTERM only when it goes on.
+    for signal in [Signal::TERM, Signal::CONT] {
+        for process in &seen {
+            kin::signal(*process, signal);
+        }
+        for child in hidden.iter().filter_map(|child| Pid::from_raw(*child)) {
+            let _ = kill_process(child, signal);
+        }
+    }
 }
 
 impl Sweep {
@@ -35,38 +58,39 @@ impl Sweep {
         self.over
     }
 
-    /// Does what is to be done now. Returns the processes that turned out not to be ended.
-    pub(super) fn step(&mut self, now: Duration, at_the_latest: Duration) -> Vec<i32> {
+    /// Does what is to be done now.
+    pub(super) fn step(&mut self, now: Duration, at_the_latest: Duration) -> Step {
+        let mut step = Step::default();
         let kill_at = self.kill_at.min(at_the_latest);
-        if !kin::has_children() {
-            self.over = true;
-            return Vec::new();
-        }
-        // A process that is missed now is seen by the next look.
-        let left = kin::descendants(&BTreeSet::new()).unwrap_or_default();
         if now < kill_at {
-            if !self.asked {
-                self.asked = true;
-                for process in left {
-                    kin::signal(process, Signal::TERM);
-                    // One that is stopped hears it only then.
-                    kin::signal(process, Signal::CONT);
-                }
+            if !mem::replace(&mut self.asked, true) {
+                ask();
             }
-            return Vec::new();
+            self.over = !kin::has_children();
+            return step;
         }
         self.kill_at = kill_at;
         let since = *self.killing_since.get_or_insert(now);
         let is_late = kin::is_stuck(self.looks, now.saturating_sub(since));
         self.looks += 1;
-        let mut stuck = Vec::new();
-        for process in left {
-            let is_allowed = kin::signal(process, Signal::KILL);
-            if (!is_allowed || is_late) && self.named.insert(process.pid) {
+        let nobody = BTreeSet::new();
+        let mut stuck = kin::kill_children(&nobody, &mut step.ended).unwrap_or_default();
+        if !kin::has_children() {
+            self.over = true;
+            return step;
+        }
+        // Descendants of a child that cannot be ended now. One that is missed is seen by the next look.
+        for process in kin::descendants(&nobody).unwrap_or_default() {
+            if !kin::signal(process, Signal::KILL) || is_late {
                 stuck.push(process.pid);
             }
         }
-        stuck
+        if is_late {
+            stuck.extend(kin::children_except(&nobody).unwrap_or_default());
+        }
+        stuck.retain(|pid| self.named.insert(*pid));
+        step.stuck = stuck;
+        step
     }
 
     /// Time of the next look.
