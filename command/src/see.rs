@@ -4,6 +4,7 @@ mod history;
 mod instances;
 pub(crate) mod look;
 mod ls;
+pub(crate) mod named;
 mod next;
 mod schedules;
 mod show;

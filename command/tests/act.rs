@@ -30,7 +30,7 @@ async fn said(folder: &Folder, words: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_asked_back_taken_or_was_never_held() {
+async fn a_key_is_asked_back_or_taken() {
     let folder = Folder::new("release");
     let elect = start(&folder, "pod-1").await;
     let guard = elect.acquire("report").await.unwrap();
@@ -54,13 +54,77 @@ async fn a_key_is_asked_back_taken_or_was_never_held() {
     guard.lost().await;
     drop(guard);
     assert_eq!(
-        said(&folder, &["release", "other", "--yes"]).await,
-        "lock \"other\" of default was never held."
-    );
-    assert_eq!(
         said(&folder, &["release", "report", "--yes"]).await,
         "lock \"report\" of default is not held."
     );
+    elect.close().await;
+}
+
+/// What was refused as usage.
+async fn refused(folder: &Folder, words: &[&str]) -> String {
+    let refused = act(folder, words).await;
+    assert_eq!(refused.status.code(), Some(64), "{words:?}: {}", stdout(&refused));
+    stderr(&refused)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_nothing_has_is_refused_with_those_there_are() {
+    let folder = Folder::new("unknown");
+    let elect = start(&folder, "pod-1").await;
+    let none = refused(&folder, &["release", "nosuch", "--yes"]).await;
+    assert!(none.contains("there is no lock, task or schedule \"nosuch\", nor any other"), "{none}");
+    let none = refused(&folder, &["put-back", "eu", "--spread", "nosuch", "--yes"]).await;
+    assert!(none.contains("there is no spread \"nosuch\", nor any other"), "{none}");
+    elect.acquire("report").await.unwrap().release().await.unwrap();
+    let spread = elect.spread("topics").tasks(["eu"]).run(|_, lease| async move {
+        lease.cancelled().await;
+        Err::<(), _>("told to stop")
+    });
+    spread.unwrap().until(|status| status.share().len() == 1).await;
+    for (words, sentence) in [
+        (
+            &["release", "nosuch"][..],
+            "no lock, task or schedule \"nosuch\"; there are lock \"report\", task \"eu\" of spread \"topics\"",
+        ),
+        (&["release", "us", "--task", "topics"], "no task \"us\" of spread \"topics\"; there are \"eu\""),
+        (&["release", "eu", "--lock"], "no lock \"eu\"; there are \"report\""),
+        (&["put-back", "eu", "--spread", "topic"], "no spread \"topic\"; there are \"topics\""),
+        (&["put-back", "--all", "--spread", "topic"], "no spread \"topic\"; there are \"topics\""),
+        (&["put-back", "us", "--spread", "topics"], "no task \"us\" of spread \"topics\"; there are \"eu\""),
+    ] {
+        let told = refused(&folder, &[words, &["--yes"]].concat()).await;
+        assert!(told.contains(sentence), "{words:?}: {told}");
+    }
+    elect.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_is_released_and_shown_by_its_name_alone_unless_others_have_it() {
+    let folder = Folder::new("namesakes");
+    let elect = start(&folder, "pod-1").await;
+    let (send, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let _spread = elect.spread("topics").tasks(["eu"]).run(move |_, lease| {
+        let send = send.clone();
+        async move {
+            let _ = send.send("begun");
+            lease.cancelled().await;
+            Err::<(), _>("told to stop")
+        }
+    });
+    assert_eq!(told.recv().await, Some("begun"));
+    let released = said(&folder, &["release", "eu", "--yes"]).await;
+    assert_eq!(released, "pod-1 was asked to release task:topics \"eu\" of default.");
+    assert_eq!(told.recv().await, Some("begun"));
+    assert!(said(&folder, &["show", "eu"]).await.starts_with("key        eu (task:topics)"));
+
+    elect.acquire("eu").await.unwrap().release().await.unwrap();
+    for words in [&["release", "eu", "--yes"][..], &["show", "eu"]] {
+        let told = refused(&folder, words).await;
+        let options = "add one of --lock (lock \"eu\"), --task topics (task \"eu\" of spread \"topics\")";
+        assert!(told.contains(options), "{told}");
+    }
+    assert!(said(&folder, &["show", "eu", "--lock"]).await.starts_with("key        eu (lock)"));
+    assert!(said(&folder, &["show", "eu", "--task", "topics"]).await.contains("(task:topics)"));
     elect.close().await;
 }
 
@@ -180,7 +244,5 @@ async fn a_task_that_rests_is_tried_again() {
     })
     .await;
     tried.recv().await.unwrap();
-    let told = said(&folder, &["put-back", "us", "--spread", "topics", "--yes"]).await;
-    assert!(told.starts_with("The task \"us\" of topics does not rest"), "{told}");
     elect.close().await;
 }

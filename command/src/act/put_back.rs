@@ -7,10 +7,10 @@ use tenure::{
     spread::TaskState,
     store::{LockRecord, LockSeen},
 };
-use tenure_look::NotDone;
+use tenure_look::{NotDone, SpreadSummary};
 
 use super::{Action, Because, Done};
-use crate::{exit::Failure, see::look::LIMIT, times};
+use crate::{exit::Failure, see::named, times};
 
 /// End the rest of a task that failed too often
 ///
@@ -39,17 +39,23 @@ pub(super) async fn run(action: &Action<'_>, put_back: &PutBack) -> Result<u8, F
         SpreadName::new(&put_back.spread).map_err(|error| Failure::usage(format!("--spread: {error}")))?;
     let kind = Kind::of_tasks(&spread);
     let records = match &put_back.task {
-        None => action.look.all_locks(Some(kind), usize::MAX, rests).await?.items,
+        None => action.look.all_locks(Some(kind), usize::MAX, |_| true).await?.items,
         Some(task) => {
             let key = Key::new(task).map_err(|error| Failure::usage(error.to_string()))?;
             let lock = LockId { namespace: action.look.namespace().clone(), kind, key };
-            match action.look.store().locks(vec![lock], LIMIT).await?.pop() {
+            match action.look.seen_locks(std::slice::from_ref(&lock)).await?.pop() {
                 Some(LockSeen::Found(record)) => vec![record],
                 Some(LockSeen::Refused(refusal)) => return Err(Failure::failed(refusal.to_string())),
-                _ => Vec::new(),
+                _ => {
+                    known(action, &spread).await?;
+                    return Err(named::unknown(&action.look, &lock.key, Some(lock.kind)).await?);
+                }
             }
         }
     };
+    if records.is_empty() {
+        known(action, &spread).await?;
+    }
     let resting: Vec<_> = records.into_iter().filter(rests).collect();
     if resting.is_empty() {
         let said = match &put_back.task {
@@ -73,6 +79,26 @@ pub(super) async fn run(action: &Action<'_>, put_back: &PutBack) -> Result<u8, F
         }
     }
     action.tell(&Done::new(format!("Tried again: {list}."), json!({ "done": true, "tasks": keys })))
+}
+
+/// Refuses a spread of which there is neither a member nor a task: a typo would go unnoticed.
+async fn known(action: &Action<'_>, spread: &SpreadName) -> Result<(), Failure> {
+    let sessions = action.look.all_sessions().await?.items;
+    let locks = action.look.all_locks(None, usize::MAX, |record| record.id.kind != Kind::Lock).await?.items;
+    let now = action.look.now_beside(&sessions);
+    let spreads: Vec<_> =
+        SpreadSummary::all(&sessions, locks, now).into_iter().map(|one| one.spread).collect();
+    if spreads.contains(spread) {
+        return Ok(());
+    }
+    let names = spreads.iter().map(|spread| format!("{:?}", spread.as_str())).collect::<Vec<_>>();
+    let spread = spread.as_str();
+    Err(Failure::usage(match named::list(&names, false) {
+        Some(names) => format!("there is no spread {spread:?}; there are {names}"),
+        None => {
+            format!("there is no spread {spread:?}, nor any other in namespace {}", action.look.namespace())
+        }
+    }))
 }
 
 fn rests(record: &LockRecord) -> bool {

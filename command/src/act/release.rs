@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use tenure::{
-    model::{Key, Kind, LockId, SpreadName},
+    model::LockId,
     store::{Holding, LockRecord, LockSeen},
 };
 use tenure_look::NotDone;
@@ -13,7 +13,7 @@ use tenure_look::NotDone;
 use super::{Action, Because, Done};
 use crate::{
     exit::{Failure, HELD},
-    see::look::LIMIT,
+    see::{look::LIMIT, named::Named},
     times,
 };
 
@@ -29,17 +29,8 @@ const PACE: Duration = Duration::from_millis(100);
 /// kept closed is opened.
 #[derive(Args, Debug)]
 pub(crate) struct Release {
-    /// The key
-    #[arg(value_name = "KEY")]
-    key: String,
-
-    /// Treat the key as a task of this spread
-    #[arg(long, value_name = "SPREAD", conflicts_with = "schedule")]
-    task: Option<String>,
-
-    /// Treat the key as a schedule
-    #[arg(long)]
-    schedule: bool,
+    #[command(flatten)]
+    named: Named,
 
     /// Take the key at once, without the consent of its holder
     #[arg(long)]
@@ -55,28 +46,14 @@ pub(crate) struct Release {
 
 pub(super) async fn run(action: &Action<'_>, release: &Release) -> Result<u8, Failure> {
     let wait = release.wait.as_deref().map(|text| times::duration("--wait", text)).transpose()?;
-    let lock = release.lock(action)?;
+    let lock = release.named.meant(&action.look).await?;
     let Some(record) = read(action, &lock).await? else {
-        return action.tell(&Done::new(format!("{lock} was never held."), json!({ "done": false })));
+        return Err(release.named.unknown(&action.look).await?);
     };
     match &record.holding {
         None => open(action, &record).await,
         Some(holding) if release.force => force(action, &record, holding).await,
         Some(holding) => ask(action, &record, holding, wait).await,
-    }
-}
-
-impl Release {
-    fn lock(&self, action: &Action<'_>) -> Result<LockId, Failure> {
-        let kind = match &self.task {
-            Some(spread) => Kind::Task(
-                SpreadName::new(spread).map_err(|error| Failure::usage(format!("--task: {error}")))?,
-            ),
-            None if self.schedule => Kind::Schedule,
-            None => Kind::Lock,
-        };
-        let key = Key::new(&self.key).map_err(|error| Failure::usage(error.to_string()))?;
-        Ok(LockId { namespace: action.look.namespace().clone(), kind, key })
     }
 }
 

@@ -5,7 +5,7 @@ use std::{fmt::Write, ops::Deref, time::Duration};
 use serde::Serialize;
 use tenure::{
     StoreError,
-    model::{Kind, Value},
+    model::{Key, Kind, Value},
     store::{Cursor, LockRecord, Page, Refusal, ScheduleRecord, SessionRecord},
 };
 use tenure_look::Refused;
@@ -66,6 +66,12 @@ impl OpenNamespace {
         is_wanted: impl Fn(&LockRecord) -> bool,
     ) -> Result<Found<LockRecord>, StoreError> {
         pages(at_most, is_wanted, async |after| self.lock_records(kind.clone(), after, PAGE).await).await
+    }
+
+    /// Reads which kinds of records there are of a key.
+    pub(crate) async fn kinds_of(&self, key: &Key) -> Result<Vec<Kind>, StoreError> {
+        let found = self.all_locks(None, usize::MAX, |record| record.id.key == *key).await?;
+        Ok(found.items.into_iter().map(|record| record.id.kind).collect())
     }
 
     /// Reads the records of all schedules.

@@ -4,12 +4,15 @@ use std::fmt::Write;
 
 use clap::Args;
 use tenure::{
-    model::{Key, Kind, LockId, SpreadName, StoreTime},
-    store::{LockRecord, LockSeen},
+    model::{Kind, StoreTime},
+    store::LockRecord,
 };
 use tenure_look::{KeyDetails, Liveness};
 
-use super::look::{OpenNamespace, said, value};
+use super::{
+    look::{OpenNamespace, said, value},
+    named::{self, Named},
+};
 use crate::{
     common::Common,
     exit::Failure,
@@ -25,49 +28,28 @@ const NOT_FOUND: u8 = 1;
     after_help = "Exits with 1 and a sentence if the key was never held, or if its record was removed since."
 )]
 pub(crate) struct Show {
-    /// The key
-    key: String,
-
-    /// The key is a task of this spread
-    #[arg(long, value_name = "SPREAD", conflicts_with = "schedule")]
-    task: Option<String>,
-
-    /// The key is a schedule
-    #[arg(long)]
-    schedule: bool,
+    #[command(flatten)]
+    named: Named,
 }
 
 pub(crate) async fn run(common: &Common, show: Show) -> Result<u8, Failure> {
-    let kind = match (&show.task, show.schedule) {
-        (Some(spread), _) => Kind::of_tasks(
-            &SpreadName::new(spread).map_err(|error| Failure::usage(format!("--task: {error}")))?,
-        ),
-        (None, true) => Kind::Schedule,
-        (None, false) => Kind::Lock,
-    };
-    let key = Key::new(&show.key).map_err(|error| Failure::usage(error.to_string()))?;
+    // A name that breaks a rule is refused before any store is looked for.
+    show.named.key()?;
+    show.named.kind()?;
     let look = OpenNamespace::open(common).await?;
-    let shown = look.key(LockId { namespace: look.namespace().clone(), kind, key }).await?;
+    let shown = look.key(show.named.meant(&look).await?).await?;
     let found = shown.record.is_some();
-    let other = if found || shown.refusal.is_some() { None } else { elsewhere(&look, &shown.id).await? };
+    // A user who gave the wrong option is told which one to give.
+    let others = if found { Vec::new() } else { look.kinds_of(&shown.id.key).await? };
     out::print(common, &shown, || match &shown.record {
         Some(record) => text(&shown, record),
-        None => absent(&shown, other.as_ref()),
+        None => absent(&shown, &others),
     })?;
     look.close().await;
     Ok(if found { 0 } else { NOT_FOUND })
 }
 
-/// Another kind that has the same key: a user who forgot the option is told.
-async fn elsewhere(look: &OpenNamespace, id: &LockId) -> Result<Option<Kind>, Failure> {
-    let others: Vec<_> = [Kind::Lock, Kind::Schedule].into_iter().filter(|kind| *kind != id.kind).collect();
-    let ids: Vec<_> = others.iter().map(|kind| LockId { kind: kind.clone(), ..id.clone() }).collect();
-    let seen = look.seen_locks(&ids).await?;
-    let found = others.into_iter().zip(seen).find(|(_, seen)| !matches!(seen, LockSeen::Absent));
-    Ok(found.map(|(kind, _)| kind))
-}
-
-fn absent(shown: &KeyDetails, other: Option<&Kind>) -> String {
+fn absent(shown: &KeyDetails, others: &[Kind]) -> String {
     let (kind, key) = (shown.id.kind.to_string(), shown.id.key.as_str());
     let mut text = match &shown.refusal {
         Some(refusal) => {
@@ -79,10 +61,9 @@ fn absent(shown: &KeyDetails, other: Option<&Kind>) -> String {
             one_line(shown.id.namespace.as_str())
         ),
     };
-    match other {
-        Some(Kind::Schedule) => text.push_str(" There is a schedule of that name: --schedule shows it."),
-        Some(_) => text.push_str(" There is a lock of that name: without --task and --schedule it is shown."),
-        None => {}
+    if !others.is_empty() {
+        let options: Vec<_> = others.iter().map(named::option).collect();
+        let _ = write!(text, " Another of that name is shown with {}.", one_line(&options.join(" or ")));
     }
     text.push('\n');
     text
