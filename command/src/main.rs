@@ -4,6 +4,7 @@
 // They panic where standard error or output cannot be written, and wait for a reader: see `say` and `out`.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
+mod advice;
 mod child;
 mod common;
 mod exit;
@@ -98,7 +99,8 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version are no errors.
             let code = if error.use_stderr() { USAGE } else { 0 };
-            let _ = error.print();
+            let words: Vec<_> = std::env::args_os().collect();
+            let _ = advice::advised(error, &words).print();
             return ExitCode::from(code);
         }
     };

@@ -4,7 +4,7 @@
 //! (`CRON_TZ` and `SHELL` have a meaning), and comments, of which `# name: NAME` names the next line. A line without a
 //! name is called by its command. `%` has no meaning but by itself: what other crons make of it is refused.
 
-use std::{collections::BTreeMap, ffi::OsString, fs, path::Path};
+use std::{collections::BTreeMap, env, ffi::OsString, fs, path::Path};
 
 use tenure::model::ScheduleName;
 
@@ -49,6 +49,11 @@ fn parse(text: &str, zone: Option<&str>) -> Result<Vec<Line>, (usize, String)> {
         if let Some((variable, value)) = assignment(line) {
             match variable {
                 "CRON_TZ" => zone = Some(value.to_owned()),
+                "SHELL" if value.is_empty() => {
+                    return Err(broken(
+                        "SHELL= names no shell: write SHELL=/bin/sh, or remove the line".to_owned(),
+                    ));
+                }
                 "SHELL" => value.clone_into(&mut shell),
                 _ => {
                     variables.retain(|(known, _)| known != variable);
@@ -59,6 +64,9 @@ fn parse(text: &str, zone: Option<&str>) -> Result<Vec<Line>, (usize, String)> {
         }
         let (expression, command) = split(line).map_err(broken)?;
         let command = without_percent(&command).map_err(broken)?;
+        let path = variables.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone().into());
+        let path = path.or_else(|| env::var_os("PATH")).unwrap_or_default();
+        begins_as_a_command(&command, |word| is_program(word, &path), is_user).map_err(broken)?;
         let called = name.take().unwrap_or_else(|| command.clone());
         ScheduleName::new(&called)
             .map_err(|error| broken(format!("{error}; write a line `# name: NAME` above it")))?;
@@ -124,6 +132,56 @@ fn without_percent(command: &str) -> Result<String, String> {
     Ok(command.replace("\\%", "%"))
 }
 
+/// Refuses a command that begins with what another dialect has there: a sixth field, or the name of a user.
+fn begins_as_a_command(
+    command: &str,
+    is_program: impl Fn(&str) -> bool,
+    is_user: impl Fn(&str) -> bool,
+) -> Result<(), String> {
+    let mut words = command.split_whitespace();
+    let first = words.next().unwrap_or_default();
+    // Of a user's name that is the command itself, options follow.
+    let is_followed = words.next().is_some_and(|second| !second.starts_with('-'));
+    if is_program(first) {
+        return Ok(());
+    }
+    if is_field(first) {
+        return Err(format!(
+            "the command begins with {first:?}: a line has five fields and no seconds: write @every 10s, or run one \
+             `tenure cron \"EXPR\"` for it"
+        ));
+    }
+    if is_followed && is_user(first) {
+        return Err(format!(
+            "the command begins with {first:?}, a user of this machine: a line has no column for the user: remove it, \
+             all commands run as the user of tenure"
+        ));
+    }
+    Ok(())
+}
+
+/// Returns whether a word could be a field of an expression.
+fn is_field(word: &str) -> bool {
+    const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
+    let is_part = |part: &str| {
+        part == "*"
+            || DAYS.contains(&part.to_ascii_lowercase().as_str())
+            || !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    word.split([',', '-', '/']).all(is_part)
+}
+
+/// Returns whether a folder of the path has a file of that name.
+fn is_program(word: &str, path: &OsString) -> bool {
+    env::split_paths(path).any(|folder| folder.join(word).is_file())
+}
+
+/// Returns whether the machine has a user of that name.
+fn is_user(word: &str) -> bool {
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    users.lines().any(|line| line.split(':').next() == Some(word))
+}
+
 fn quoted(value: &str) -> String {
     format!("'{}'", value.replace('\'', "'\\''"))
 }
@@ -171,9 +229,29 @@ mod tests {
             ("@reboot x", 1, "@reboot is no time"),
             ("@daily date +%s", 1, "write \\%"),
             ("@daily x\n@hourly x", 2, "is that of line 1, too"),
+            ("SHELL=\n@daily x", 1, "write SHELL=/bin/sh"),
+            ("*/10 0 5 * * * date", 1, "begins with \"*\": a line has five fields"),
+            ("0 5 2 * * MON-FRI date", 1, "write @every 10s, or run one `tenure cron"),
+            ("0 5 2 * * root date", 1, "begins with \"root\", a user of this machine: a line has no column"),
         ] {
             let (at, said) = parse(text, None).unwrap_err();
             assert!(at == number && said.contains(rule), "{at}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_user_or_a_field_before_the_command_is_no_command() {
+        let judged = |command| {
+            let judged =
+                begins_as_a_command(command, |word| word == "sync", |word| ["root", "sync"].contains(&word));
+            judged.is_ok()
+        };
+        for command in ["sync now", "root", "root --all", "./root x", "/root x", "7z x", "date", "date 5"] {
+            assert!(judged(command), "{command}");
+        }
+        for command in ["root date", "* date", "*/5 date", "1-5 date", "1,2 date", "5 date", "mon date", "2"]
+        {
+            assert!(!judged(command), "{command}");
         }
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct Policies {
     on_crash: Crash,
 
     /// Maximum tries of a tick: with 1, a tick that fails is not tried again
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Ticks")]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), allow_negative_numbers = true, help_heading = "Ticks")]
     retries: u32,
 
     /// Rest before the second try; later ones double
