@@ -160,15 +160,47 @@ impl ElectConfig {
             if is_of_hold { "hold_duration" } else { "refresh_interval" },
             format!(
                 "refresh_interval ({}) must fit twice into refresh_duration ({}) minus margin ({}{}) and \
-                 stop_grace ({}{})",
+                 stop_grace ({}{}){}",
                 Shown(self.refresh_interval),
                 Shown(self.refresh_duration),
                 Shown(self.margin()),
                 comes_of(self.margin, &of_margin),
                 Shown(self.stop_grace()),
                 comes_of(self.stop_grace, "refresh_duration"),
+                self.way_out().unwrap_or_default(),
             ),
         )
+    }
+
+    /// Names the one setting that makes room for two beats, if there is one.
+    fn way_out(&self) -> Option<String> {
+        let usual = Self::of(self.namespace.clone(), self.holder.clone());
+        let is_usual = [self.stop_grace, self.margin, self.hold_duration].iter().all(Option::is_none)
+            && self.refresh_interval == usual.refresh_interval;
+        let within = usual.takeover_within(self.refresh_duration);
+        if is_usual && within.validate().is_ok() {
+            let time = Shown(self.refresh_duration);
+            return Some(format!(
+                "; or set takeover_within = \"{time}\" alone, from which the others follow"
+            ));
+        }
+        if self.takeover_within.is_some() {
+            return Some("; set a longer takeover_within, or leave out stop_grace and margin".to_owned());
+        }
+        let mut fits = self.clone();
+        while fits.refresh_duration <= *INTERVALS.end() {
+            let needed = 2 * fits.refresh_interval + fits.margin() + fits.stop_grace();
+            if needed <= fits.refresh_duration {
+                let time = Shown(fits.refresh_duration);
+                return fits
+                    .validate()
+                    .is_ok()
+                    .then(|| format!("; refresh_duration = \"{time}\" is long enough"));
+            }
+            // What follows from a longer one is longer, too, but by less.
+            fits.refresh_duration = whole_seconds(needed);
+        }
+        None
     }
 
     /// Names the setting that a ttl follows from, as advice where it is too long.
@@ -179,6 +211,11 @@ impl ElectConfig {
             ", which is refresh_duration"
         }
     }
+}
+
+/// So many seconds at least.
+const fn whole_seconds(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs() + if time.subsec_nanos() > 0 { 1 } else { 0 })
 }
 
 // What the first line of each says is the table of docs/configuration.md, which a test compares.

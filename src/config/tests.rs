@@ -120,7 +120,8 @@ fn a_message_names_the_field_that_was_set() {
     assert_eq!(
         error.to_string(),
         "refresh_interval (5s) must fit twice into refresh_duration (30s) minus margin (1m 12s 300ms, derived \
-         from hold_duration (1h)) and stop_grace (5s, derived from refresh_duration)"
+         from hold_duration (1h)) and stop_grace (5s, derived from refresh_duration); \
+         refresh_duration = \"1m 39s\" is long enough"
     );
     let error = config().with_margin(S).with_hold_duration(Duration::from_secs(600)).validate().unwrap_err();
     assert_eq!(
@@ -228,9 +229,9 @@ fn a_broken_rule_is_told_with_its_numbers() {
     .each_ref()
     .map(refused)
     .into();
-    expect![[r"
-        refresh_interval (8s) must fit twice into refresh_duration (15s) minus margin (1s) and stop_grace (3s)
-        refresh_interval (5s) must fit twice into refresh_duration (10s) minus margin (400ms, derived from refresh_duration) and stop_grace (1s 666ms, derived from refresh_duration)
+    expect![[r#"
+        refresh_interval (8s) must fit twice into refresh_duration (15s) minus margin (1s) and stop_grace (3s); refresh_duration = "20s" is long enough
+        refresh_interval (5s) must fit twice into refresh_duration (10s) minus margin (400ms, derived from refresh_duration) and stop_grace (1s 666ms, derived from refresh_duration); or set takeover_within = "10s" alone, from which the others follow
         margin (599ms) must be at least 2 % of the ttl (30s, which is refresh_duration), for clocks that run at different rates
         hold_duration (0s) must be between 10ms and 30d
         hold_duration (1s 500ns) must be whole milliseconds
@@ -243,7 +244,7 @@ fn a_broken_rule_is_told_with_its_numbers() {
         settle (213503982334601d 7h 15s) must be between 10ms and 30d
         retention.locks (3651d) must be between 10ms and 3650d
         retention.runs (1ms) must be between 10ms and 3650d
-        retention.sessions (20s) must be at least the ttl (30s, which is refresh_duration), for as long as others may look for a session"]]
+        retention.sessions (20s) must be at least the ttl (30s, which is refresh_duration), for as long as others may look for a session"#]]
     .assert_eq(&messages.join("\n"));
 }
 
@@ -378,7 +379,7 @@ fn a_field_that_cannot_be_read_is_named_with_the_rule() {
         retention.run_entries ("many") must be a number such as 100
         refresh_intervall is not known; did you mean refresh_interval?
         retention.lock is not known; did you mean retention.locks?
-        refresh_interval (5s) must fit twice into refresh_duration (10s) minus margin (400ms, derived from refresh_duration) and stop_grace (1s 666ms, derived from refresh_duration)"#]]
+        refresh_interval (5s) must fit twice into refresh_duration (10s) minus margin (400ms, derived from refresh_duration) and stop_grace (1s 666ms, derived from refresh_duration); or set takeover_within = "10s" alone, from which the others follow"#]]
     .assert_eq(&messages.join("\n"));
 }
 
