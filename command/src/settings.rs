@@ -24,6 +24,10 @@ const MORE: [&str; 8] = [
     "retention.sessions",
 ];
 
+/// Fields of the library that have an option, too.
+const FIELDS: [&str; 6] =
+    ["namespace", "holder", "takeover_within", "refresh_interval", "refresh_duration", "stop_grace"];
+
 /// Fields that `takeover_within` determines.
 const FOLLOW: [&str; 5] = ["refresh_interval", "refresh_duration", "hold_duration", "stop_grace", "margin"];
 
@@ -77,6 +81,7 @@ impl Settings {
         check_variables(env::vars_os().map(|(name, _)| name))?;
         let mut written = common.config.as_ref().map_or_else(|| Ok(Table::new()), read_file)?;
         let mut sources: BTreeMap<&'static str, Source> = BTreeMap::new();
+        check_fields(&written)?;
         let file_store = text_of(&mut written, STORE)?;
         let file_store_file = text_of(&mut written, STORE_FILE)?;
         let options = [
@@ -161,9 +166,7 @@ const OF_A_CHILD: [&str; 6] =
 /// Refuses a variable that looks like a setting with a slip in it.
 fn check_variables(names: impl Iterator<Item = OsString>) -> Result<(), Failure> {
     let command = ["store", "store_file", "config", "output", "log"];
-    let fields =
-        ["namespace", "holder", "takeover_within", "refresh_interval", "refresh_duration", "stop_grace"];
-    let known: Vec<String> = command.into_iter().chain(fields).chain(MORE).map(variable).collect();
+    let known: Vec<String> = command.into_iter().chain(FIELDS).chain(MORE).map(variable).collect();
     for name in names {
         let Some(name) = name.to_str() else { continue };
         let is_known = known.iter().any(|known| known == name) || OF_A_CHILD.contains(&name);
@@ -175,6 +178,18 @@ fn check_variables(names: impl Iterator<Item = OsString>) -> Result<(), Failure>
         }
     }
     Ok(())
+}
+
+/// Refuses a field of a file that neither the command nor the library knows.
+fn check_fields(written: &Table) -> Result<(), Failure> {
+    let known: Vec<&str> = [STORE, STORE_FILE].into_iter().chain(FIELDS).chain(MORE).collect();
+    let is_known = |field: &str| known.iter().any(|known| known.split('.').next() == Some(field));
+    let Some(unknown) = written.keys().find(|field| !is_known(field)) else { return Ok(()) };
+    let near = known.iter().find(|known| distance(known, unknown) <= SLIP);
+    Err(Failure::config(match near {
+        Some(near) => format!("{unknown} is not known; did you mean {near}?"),
+        None => format!("{unknown} is not known; the known ones are {}", known.join(", ")),
+    }))
 }
 
 /// Letters by which a slip differs, at most.
@@ -242,29 +257,34 @@ fn store_uri(
     file_store: Option<String>,
     file_store_file: Option<String>,
 ) -> Result<Option<Uri>, Failure> {
-    if common.store.is_some() && common.store_file.is_some() {
-        return Err(Failure::usage(
-            "--store and --store-file (or TENURE_STORE and TENURE_STORE_FILE) name the store twice: set one of them",
-        ));
+    let is_written = file_store.is_some() && file_store_file.is_some();
+    let text = common.store.clone().or(file_store);
+    let file = common.store_file.clone().or(file_store_file.map(PathBuf::from));
+    match (text, file) {
+        (Some(_), Some(_)) => {
+            let twice = "store and store_file (--store and --store-file, TENURE_STORE and TENURE_STORE_FILE, or in the \
+                         configuration file) name the store twice: set one of them";
+            Err(if is_written { Failure::config(twice) } else { Failure::usage(twice) })
+        }
+        (Some(text), None) => Ok(Some(Uri { text, file: None })),
+        (None, Some(file)) => {
+            let text = fs::read_to_string(&file).map_err(|error| {
+                Failure::config(format!(
+                    "the file {} with the store's URI cannot be read: {error}",
+                    file.display()
+                ))
+            })?;
+            let text = text.trim().to_owned();
+            if text.is_empty() {
+                return Err(Failure::config(format!(
+                    "the file {} is empty: write the store's URI into it, sqlite:PATH or mongodb://...",
+                    file.display()
+                )));
+            }
+            Ok(Some(Uri { text, file: Some(file) }))
+        }
+        (None, None) => Ok(None),
     }
-    let plain = |text| Ok(Some(Uri { text, file: None }));
-    if let Some(text) = &common.store {
-        return plain(text.clone());
-    }
-    let file = common
-        .store_file
-        .clone()
-        .or_else(|| if file_store.is_some() { None } else { file_store_file.map(PathBuf::from) });
-    if let Some(file) = file {
-        let text = fs::read_to_string(&file).map_err(|error| {
-            Failure::config(format!(
-                "the file {} with the store's URI cannot be read: {error}",
-                file.display()
-            ))
-        })?;
-        return Ok(Some(Uri { text: text.trim().to_owned(), file: Some(file) }));
-    }
-    file_store.map_or(Ok(None), plain)
 }
 
 /// The host's name and the process id, so that no two of one machine bear the same name.
