@@ -72,7 +72,11 @@ impl From<tenure_look::NotDone> for Failure {
 
 impl From<tenure::elect::Error> for Failure {
     fn from(error: tenure::elect::Error) -> Self {
-        let code = if error.is_retryable() { STORE_AWAY } else { FAILED };
+        let code = match &error {
+            tenure::elect::Error::Limit(_) => USAGE,
+            error if error.is_retryable() => STORE_AWAY,
+            _ => FAILED,
+        };
         Self::new(code, error.to_string())
     }
 }

@@ -43,6 +43,9 @@ pub(crate) fn run(manual: Manual) -> Result<u8, Failure> {
             let page = page(Cli::command()).map_err(|error| Failure::failed(error.to_string()))?;
             out::text(&page)?;
         }
+        Manual::Man(Man { folder: Some(folder) }) if !folder.is_dir() => {
+            return Err(Failure::usage(format!("{} is not a folder: create it first", folder.display())));
+        }
         Manual::Man(Man { folder: Some(folder) }) => write_all(&folder).map_err(|error| {
             Failure::failed(format!("the pages cannot be written into {}: {error}", folder.display()))
         })?,

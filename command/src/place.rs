@@ -8,7 +8,7 @@ use std::{
 };
 
 #[cfg(feature = "mongodb")]
-use tenure::store::mongo::{MongoOptions, MongoStore};
+use tenure::store::mongo::{ConnectError, MongoOptions, MongoStore};
 use tenure::store::{Store, sqlite::SqliteStore};
 
 use crate::{
@@ -102,11 +102,8 @@ impl OpenStore {
     async fn sqlite(path: &Path, is_default: bool, purpose: OpenMode) -> Result<Self, Failure> {
         let path = path.to_owned();
         let open = move || {
-            if purpose == OpenMode::ReadOnly && !path.exists() {
-                return Err(Failure::store(format!(
-                    "there is no store at {}: it was not used yet, or it is elsewhere (--store, TENURE_STORE)",
-                    path.display()
-                )));
+            if purpose == OpenMode::ReadOnly {
+                look_for(&path)?;
             }
             if is_default && let Some(folder) = path.parent() {
                 fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
@@ -116,7 +113,14 @@ impl OpenStore {
                     ))
                 })?;
             }
-            let store = SqliteStore::open(&path).map_err(|error| Failure::store(error.to_string()))?;
+            let store = SqliteStore::open(&path).map_err(|error| {
+                let advice = if is_on_a_disk_that_is_read_only(&path) {
+                    "; the disk is read only: mount it for writing, or name a file on another"
+                } else {
+                    ""
+                };
+                Failure::store(format!("{error}{advice}"))
+            })?;
             // By whatever links it was named: what lies beside it has to be the same for all.
             let file = fs::canonicalize(&path).map_err(|error| {
                 Failure::store(format!("the path {} cannot be resolved: {error}", path.display()))
@@ -140,8 +144,10 @@ impl OpenStore {
                 async move { Ok(fs::read_to_string(file)?.trim().to_owned()) }
             });
         }
-        let store =
-            MongoStore::connect(uri, options).await.map_err(|error| Failure::store(error.to_string()))?;
+        let store = MongoStore::connect(uri, options).await.map_err(|error| match &error {
+            ConnectError::Uri(_) => Failure::usage(error.to_string()),
+            _ => Failure::store(error.to_string()),
+        })?;
         Ok(Self {
             store: Arc::new(store.clone()),
             name: without_secrets(uri),
@@ -158,6 +164,25 @@ impl OpenStore {
             Opened::Mongo(store) => store.close().await,
         }
     }
+}
+
+/// Refuses a file that is not there, or of which nobody can tell.
+fn look_for(path: &Path) -> Result<(), Failure> {
+    let name = path.display();
+    match path.try_exists() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Failure::store(format!(
+            "there is no store at {name}: it was not used yet, or it is elsewhere (--store, TENURE_STORE)"
+        ))),
+        Err(error) => Err(Failure::store(format!(
+            "the store at {name} cannot be looked for: {error}: check the path, and whether this user may enter its folder"
+        ))),
+    }
+}
+
+fn is_on_a_disk_that_is_read_only(path: &Path) -> bool {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    rustix::fs::statvfs(folder).is_ok_and(|disk| disk.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
 }
 
 /// A connection string without user, password and options.

@@ -99,7 +99,19 @@ async fn client(uri: &str, options: &MongoOptions) -> Result<OwnClient, ConnectE
             };
             return Err(StoreError::new(STORE, "connect", Applied::No, true, problem).into());
         }
-        Err(error) => return Err(ConnectError::Uri(without_secrets(uri, &message(&error)))),
+        Err(error) => {
+            let problem = match (without_secrets(uri, &message(&error)), unknown_option(uri)) {
+                (hidden, Some(name)) if hidden == HIDDEN => {
+                    format!("its option {name:?} is not known: check the name, or remove it")
+                }
+                (hidden, None) if hidden == HIDDEN => format!(
+                    "{HIDDEN}: check the options, and write each of : / ? # [ ] @ % in user and password as a code, \
+                     such as %40 for @"
+                ),
+                (problem, _) => problem,
+            };
+            return Err(ConnectError::Uri(problem));
+        }
     };
     let database = options
         .database
@@ -283,6 +295,40 @@ fn without_secrets(uri: &str, message: &str) -> String {
     message.to_owned()
 }
 
+/// The name of an option that nobody knows, where it cannot be a piece of a secret: in a string of a plain shape, whose
+/// other options have no secrets, either.
+fn unknown_option(uri: &str) -> Option<&str> {
+    let (before, query) = uri.split_once('?')?;
+    let (_, rest) = before.split_once("://")?;
+    // A sign in a password that was not escaped leaves more than one of these, or none before the options.
+    if uri.matches('@').count() > 1
+        || uri.matches('?').count() > 1
+        || query.contains('@')
+        || !rest.contains('/')
+    {
+        return None;
+    }
+    // Without a host behind it, a user and a password look like a host and a port.
+    let hosts = rest.rsplit_once('@').map_or(rest, |(_, hosts)| hosts).split('/').next().unwrap_or_default();
+    let ports = hosts.split(',').filter_map(|host| host.rsplit_once(':'));
+    if ports.into_iter().any(|(_, port)| port.parse::<u16>().is_err()) {
+        return None;
+    }
+    let pairs: Option<Vec<_>> = query.split('&').map(|pair| pair.split_once('=')).collect();
+    let names: Vec<_> = pairs?.into_iter().map(|(name, _)| name).collect();
+    let is_known = |name: &&str| OPTIONS.contains(&name.to_lowercase().as_str());
+    let has_secret = |name: &&str| {
+        ["authmechanismproperties", "tlscertificatekeyfilepassword", "proxypassword"]
+            .contains(&name.to_lowercase().as_str())
+    };
+    if names.iter().any(has_secret) {
+        return None;
+    }
+    let mut unknown = names.iter().filter(|name| !is_known(name)).copied();
+    let name = unknown.next().filter(|name| name.bytes().all(|byte| byte.is_ascii_alphabetic()))?;
+    unknown.next().is_none().then_some(name)
+}
+
 /// A text without its percent-escapes, as the driver's messages have it.
 fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
@@ -355,6 +401,24 @@ mod tests {
             refused += 1;
         }
         assert!(refused >= 5, "{refused} were refused");
+    }
+
+    #[test]
+    fn an_option_that_nobody_knows_is_named_unless_it_may_be_a_piece_of_a_secret() {
+        for (uri, name) in [
+            ("mongodb://host/?frob=1", Some("frob")),
+            ("mongodb://ada:s3cret@a:1,b/shop?w=1&frob=s3cret", Some("frob")),
+            ("mongodb://host/?w=1", None),
+            ("mongodb://ada:secret/?more=1@host/", None),
+            ("mongodb://ada:secret/?more=1", None),
+            ("mongodb://ada:pa@ss@host/?more=1", None),
+            ("mongodb://ada:pass?more=1", None),
+            ("mongodb://host/?authMechanismProperties=AWS_SESSION_TOKEN:a&more=1", None),
+            ("mongodb://host/?a=1&b=2", None),
+            ("mongodb://host/?s3cret=1", None),
+        ] {
+            assert_eq!(unknown_option(uri), name, "{uri}");
+        }
     }
 
     #[test]

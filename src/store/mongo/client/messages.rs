@@ -39,9 +39,9 @@ pub(crate) fn message(error: &DriverError) -> String {
         ErrorKind::ServerSelection { message, .. } => selection(message),
         ErrorKind::DnsResolve { message, .. } => format!("{IN_DNS}: {}", plain(message)),
         ErrorKind::Io(error) => connection(&error.to_string()),
+        ErrorKind::InvalidResponse { message, .. } => connection(message),
         ErrorKind::InvalidArgument { message, .. }
         | ErrorKind::ConnectionPoolCleared { message, .. }
-        | ErrorKind::InvalidResponse { message, .. }
         | ErrorKind::InvalidTlsConfig { message, .. }
         | ErrorKind::IncompatibleServer { message, .. }
         | ErrorKind::Transaction { message, .. }
@@ -166,6 +166,8 @@ fn connection(error: &str) -> String {
             .to_owned()
     } else if has(&["unexpected end of file", "early eof", "connection reset", "broken pipe"]) {
         format!("it closed the connection: it may require TLS (tls=true), or be shutting down: {error}")
+    } else if has(&["wire protocol opcode"]) {
+        "this is no MongoDB server: check the host and the port".to_owned()
     } else if has(&["timed out", "timeout"]) {
         "no answer in time: check the network, and whether the server hangs".to_owned()
     } else {
