@@ -40,10 +40,11 @@ pub(super) async fn look(uri: &str, config: &ElectConfig, findings: &mut Finding
             shut(client).await;
             return;
         }
-        Err(error) => {
+        // What opens the store says why, in words.
+        Err(_) => {
             findings.bad(
                 "reach",
-                format!("no server answers within {} s: {error}", LIMIT.as_secs()),
+                format!("no server answers within {} s", LIMIT.as_secs()),
                 "check the names of the hosts, the network, and the replica set's name",
             );
             shut(client).await;
@@ -90,9 +91,16 @@ async fn ask(client: &Client, question: Document) -> Result<Document, String> {
     }
 }
 
-/// The first sentence: errors of the driver go on with the whole state of the deployment.
+/// The first sentence: errors of the driver go on with the whole state of the deployment, those of a server with the
+/// whole command.
 fn short(text: &str) -> String {
-    text.lines().next().unwrap_or_default().chars().take(300).collect()
+    let text = text.lines().next().unwrap_or_default();
+    let text = text.split(" Topology: ").next().unwrap_or_default();
+    let text = match text.split_once(" command { ") {
+        Some((says, command)) => format!("{says} {}", command.split(':').next().unwrap_or_default()),
+        None => text.to_owned(),
+    };
+    text.chars().take(300).collect()
 }
 
 fn shape(hello: &Document, findings: &mut Findings) {
@@ -238,6 +246,20 @@ async fn user(client: &Client, findings: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_an_error_the_sentence_is_kept() {
+        for (said, kept) in [
+            (
+                "not authorized on admin to execute command { replSetGetStatus: 1, lsid: { id: UUID(\"4\") } }",
+                "not authorized on admin to execute replSetGetStatus",
+            ),
+            ("No available servers. Topology: { Type: Unknown, Servers: [ .. ] }", "No available servers."),
+            ("the first line\nand another", "the first line"),
+        ] {
+            assert_eq!(short(said), kept);
+        }
+    }
 
     #[test]
     fn the_shape_of_a_set_is_judged() {
