@@ -45,15 +45,17 @@ pub(crate) async fn run(common: &Common, doctor: Doctor) -> Result<u8, Failure> 
 /// Looks at all there is to look at. Answers with the exit code, too, if the store cannot be used.
 async fn find(settings: &Settings, read_only: bool) -> Result<(Findings, Option<u8>), Failure> {
     let mut findings = Findings::default();
-    match &StoreUri::of(settings.store.as_ref())? {
+    let uri = StoreUri::of(settings.store.as_ref())?;
+    match &uri {
         StoreUri::Sqlite(path) => sqlite::look(path, &mut findings),
         #[cfg(feature = "mongodb")]
         StoreUri::Mongo(uri) => mongodb::look(uri, &settings.config, &mut findings).await,
         #[cfg(not(feature = "mongodb"))]
         StoreUri::Mongo(_) => return Err(crate::place::no_driver()),
     }
-    // One that was told not to make anything must not be told that nothing is there.
-    let purpose = if read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+    // A path with a slip in it must not become a store that is well.
+    let is_no_file = matches!(&uri, StoreUri::Sqlite(path) if !path.exists());
+    let purpose = if read_only || is_no_file { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
     match OpenStore::open(settings, purpose).await {
         Ok(place) => {
             findings.ok("open", format!("{} can be opened and used", place.name));

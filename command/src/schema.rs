@@ -21,19 +21,20 @@ pub(crate) fn run(common: &Common, schema: &Schema) -> Result<u8, Failure> {
         (Some(_), None) => StoreUri::Mongo(String::new()),
         (_, uri) => StoreUri::of(uri.as_ref())?,
     };
-    match place {
+    let script = match place {
         StoreUri::Sqlite(path) => {
-            out::text(&format!(
+            format!(
                 "-- {} needs no preparation: tenure makes the file and its tables at the first use.\n\
                  -- Every user with the right to write into its folder may use it.\n",
                 path.display()
-            ))?;
+            )
         }
         #[cfg(feature = "mongodb")]
-        StoreUri::Mongo(uri) => out::text(&script(schema.database.clone(), &uri))?,
+        StoreUri::Mongo(uri) => script(schema.database.clone(), &uri),
         #[cfg(not(feature = "mongodb"))]
         StoreUri::Mongo(_) => return Err(crate::place::no_driver()),
-    }
+    };
+    out::print(common, &serde_json::json!({ "script": script }), || script.clone())?;
     Ok(0)
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Spread {
     tasks: PathBuf,
 
     /// Maximum tasks on this instance [max and default: 4096]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(MOST)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST)), allow_negative_numbers = true)]
     cap: Option<u32>,
 
     /// Share of this instance relative to the others
@@ -134,19 +134,27 @@ impl Spread {
         let name =
             if self.is_stdin() { "standard input".to_owned() } else { self.tasks.display().to_string() };
         let text = if self.is_stdin() {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).map(|_| text)
+            let mut text = Vec::new();
+            std::io::stdin().read_to_end(&mut text).map(|_| text)
         } else {
-            fs::read_to_string(&self.tasks)
+            fs::read(&self.tasks)
         };
         let text =
             text.map_err(|error| Failure::usage(format!("the tasks in {name} cannot be read: {error}")))?;
-        tasks(&text).map_err(|(line, rule)| Failure::usage(format!("{name}:{line}: {rule}")))
+        let tasks = tasks(&text).map_err(|(line, rule)| Failure::usage(format!("{name}:{line}: {rule}")))?;
+        if tasks.is_empty() {
+            eprintln!("tenure: {name} lists no task, so nothing is run: write one per line");
+        }
+        Ok(tasks)
     }
 }
 
 /// Parses one task per line, or returns the first invalid line and the rule that it breaks.
-fn tasks(text: &str) -> Result<BTreeSet<Key>, (usize, String)> {
+fn tasks(text: &[u8]) -> Result<BTreeSet<Key>, (usize, String)> {
+    let text = std::str::from_utf8(text).map_err(|error| {
+        let number = text[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
+        (number, "the line is not UTF-8: save the file in that encoding".to_owned())
+    })?;
     let mut found = BTreeSet::new();
     for (number, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
         if line.is_empty() || line.starts_with('#') {
@@ -215,10 +223,11 @@ mod tests {
 
     #[test]
     fn tasks_are_lines() {
-        let read = tasks("# orders\n eu \n\nus\n").unwrap();
+        let read = tasks(b"# orders\n eu \n\nus\n").unwrap();
         assert_eq!(read.iter().map(Key::as_str).collect::<Vec<_>>(), ["eu", "us"]);
-        assert_eq!(tasks("a\nb\na"), Err((3, "the task \"a\" is listed twice".to_owned())));
-        assert_eq!(tasks(&"x".repeat(5000)).unwrap_err().0, 1);
+        assert_eq!(tasks(b"a\nb\na"), Err((3, "the task \"a\" is listed twice".to_owned())));
+        assert_eq!(tasks("x".repeat(5000).as_bytes()).unwrap_err().0, 1);
+        assert_eq!(tasks(b"a\nb\nM\xfcnchen\n").unwrap_err().0, 3);
     }
 
     #[test]

@@ -73,6 +73,7 @@ async fn doctor_at_ease(store: &str) -> Report {
 #[tokio::test]
 async fn a_file_that_is_well_is_found_so() {
     let folder = Folder::new("doctor");
+    assert!(output(tenure(&folder.store()).args(["exec", "--key", "k", "--", "true"])).status.success());
     let report = doctor_at_ease(&folder.store()).await;
     assert_eq!(report.code, Some(0), "{}", report.text);
     for about in ["disk", "open", "speed", "proof", "clock", "hints"] {
@@ -100,9 +101,12 @@ async fn files_that_cannot_be_used_are_named() {
     assert_eq!(foreign.code, Some(69));
     foreign.has("bad", "open", "tenure.db");
     fs::remove_file(folder.join("tenure.db")).unwrap();
-    let absent = doctor(&folder.store(), &["--read-only"]).await;
-    assert_eq!(absent.code, Some(69));
-    absent.has("bad", "open", "there is no store at");
+    for more in [&["--read-only"][..], &[]] {
+        let absent = doctor(&folder.store(), more).await;
+        assert_eq!(absent.code, Some(69));
+        absent.has("bad", "open", "there is no store at");
+        assert!(!folder.join("tenure.db").exists());
+    }
 }
 
 #[tokio::test]

@@ -18,3 +18,4 @@ mod ui;
 #[path = "../../tests/support/wait.rs"]
 mod wait;
 mod watch;
+mod wrong_inputs;
