@@ -81,6 +81,7 @@ pub(crate) async fn run(common: &Common, cron: Cron) -> Result<u8, Failure> {
             holder: served.elect.config().holder().to_string(),
             without: without(&served.settings),
             file: served.file().map(ToOwned::to_owned),
+            prefix: false,
         },
         policies: cron.policies.clone(),
         schedules: BTreeMap::new(),

@@ -26,6 +26,8 @@ pub(crate) struct Jobs {
     pub(crate) without: Vec<&'static str>,
     /// The store's file, if it is one.
     pub(crate) file: Option<PathBuf>,
+    /// Lines of standard error begin with the key.
+    pub(crate) prefix: bool,
 }
 
 impl Jobs {
@@ -57,7 +59,8 @@ impl Jobs {
                     return Err("the lease ended before a former child of the key had".to_owned());
                 }
             };
-            let follow = |stderr| tail = Tail::follow(stderr);
+            let label = self.prefix.then(|| format!("{}: ", lease.lock().key));
+            let follow = |stderr| tail = Tail::follow(stderr, label);
             let ended = under::run(lease, program, key_file, self.patience, None, follow).await;
             ended.map_err(|failure| failure.message)
         })?;

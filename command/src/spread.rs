@@ -66,6 +66,10 @@ pub(crate) struct Spread {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     tries: Option<u32>,
 
+    /// Begin each line that a child writes to standard error with its task; standard output stays as it is
+    #[arg(long)]
+    prefix: bool,
+
     #[command(flatten)]
     long: Long,
 
@@ -83,6 +87,7 @@ pub(crate) async fn run(common: &Common, spread: Spread) -> Result<u8, Failure> 
         holder: served.elect.config().holder().to_string(),
         without: without(&served.settings),
         file: served.file().map(ToOwned::to_owned),
+        prefix: spread.prefix,
     };
     let cap = allowed(spread.cap, open_files())?;
     let mut builder = served.elect.spread(&name).tasks(tasks).weight(spread.weight).cap(cap);
@@ -143,7 +148,7 @@ impl Spread {
             text.map_err(|error| Failure::usage(format!("the tasks in {name} cannot be read: {error}")))?;
         let tasks = tasks(&text).map_err(|(line, rule)| Failure::usage(format!("{name}:{line}: {rule}")))?;
         if tasks.is_empty() {
-            eprintln!("tenure: {name} lists no task, so nothing is run: write one per line");
+            say::say(format_args!("{name} lists no task, so nothing is run: write one per line"));
         }
         Ok(tasks)
     }

@@ -240,6 +240,31 @@ fn tasks_move_as_instances_come_and_go() {
 
 /// From standard input, two at a time, each for good; a link's file is read again at SIGHUP.
 #[test]
+fn each_line_of_a_child_begins_with_its_task_if_that_is_wanted() {
+    let folder = Folder::new("prefix");
+    let tasks = folder.join("tasks.txt");
+    fs::write(&tasks, "eu\nus\nasia\n").unwrap();
+    let mut command = serving(&folder);
+    command.args(["spread", "--name", "topics", "--once", "--prefix", "--tasks"]).arg(&tasks);
+    // Each writes its line in two parts, the last without an end.
+    let script =
+        "for n in 1 2 3; do printf 'a line ' >&2; printf 'in parts\\n' >&2; done; printf 'no end' >&2";
+    let running = Running::start(heard(command.args(["--", "sh", "-c", script]), &folder));
+    let mut expected = Vec::new();
+    for task in ["asia", "eu", "us"] {
+        expected.extend([format!("{task}: a line in parts"), format!("{task}: a line in parts")]);
+        expected.extend([format!("{task}: a line in parts"), format!("{task}: no end")]);
+    }
+    until_lines("all lines", &folder.join("said"), |said| {
+        let mut of_tasks: Vec<_> =
+            said.iter().filter(|line| line.contains("a line") || line.contains("no end")).collect();
+        of_tasks.sort();
+        of_tasks.iter().copied().eq(&expected)
+    });
+    running.signal(Signal::TERM);
+}
+
+#[test]
 fn tasks_that_are_done_do_not_come_back() {
     let folder = Folder::new("spread-once");
     let ran = folder.join("ran");
