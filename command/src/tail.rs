@@ -100,14 +100,14 @@ mod tests {
     fn each_line_has_a_label_however_it_comes() {
         let (mut lines, mut out) = (Lines::new(b"eu: ".to_vec()), Vec::new());
         for part in ["one\ntw", "o\n", "\nthree"] {
-            lines.pass_on(part.as_bytes(), &mut out).unwrap();
+            lines.pass_on(part.as_bytes(), &mut out);
         }
         assert_eq!(out, b"eu: one\neu: two\neu: \n");
-        lines.end(&mut out).unwrap();
-        lines.end(&mut out).unwrap();
+        lines.end(&mut out);
+        lines.end(&mut out);
         assert!(out.ends_with(b"eu: three\n"));
         out.clear();
-        lines.pass_on(&vec![b'x'; LONGEST], &mut out).unwrap();
+        lines.pass_on(&vec![b'x'; LONGEST], &mut out);
         assert!(
             out.starts_with(b"eu: x") && out.ends_with(b"x\n"),
             "a line without an end is not kept for ever"

@@ -133,7 +133,7 @@ fn tenure_is_killed_with_a_crowd() {
 /// As `timeout -k`, a supervisor or `kill -9 -PGID` does.
 #[test]
 fn the_process_group_is_killed() {
-    is_proven("group", 0, |first| kill_group(first));
+    is_proven("group", 0, kill_group);
 }
 
 #[test]
