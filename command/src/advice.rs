@@ -1,4 +1,4 @@
-//! What to do about a command line that the parser refuses, where its own words do not say it.
+//! Advice for a command line that the parser refuses, where its own words have none.
 
 use std::ffi::OsString;
 

@@ -229,7 +229,7 @@ async fn sweep(child: Guarded, tell_of: impl Fn(i32) + Send + 'static) -> bool {
 async fn expired(lease: &Lease) -> String {
     let _ = tokio::time::timeout(MOMENT, lease.cancelled()).await;
     let loss = lease.loss().map(|loss| loss.to_string());
-    loss.unwrap_or_else(|| "its guardian heard of no heartbeat in time: this machine stood still".to_owned())
+    loss.unwrap_or_else(|| "the lease ran out while its guardian stood still".to_owned())
 }
 
 /// The end of a lease in boot time. Looked at in this order it is never too late.

@@ -1,4 +1,4 @@
-//! What a name on the command line means: the lock, task or schedule of which there is a record.
+//! The meaning of a name on the command line: the lock, task or schedule of which there is a record.
 
 use clap::Args;
 use tenure::{

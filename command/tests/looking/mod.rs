@@ -50,6 +50,11 @@ impl World {
         Self { store, uri: uri.to_owned(), folder: PathBuf::new() }
     }
 
+    /// A file beside the store's.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
     pub(crate) async fn engine(&self, holder: &str) -> Elect {
         let config = ElectConfig::new(NAMESPACE, holder).unwrap();
         Elect::builder(self.store.clone(), config).program("shop 1.2").start().await.unwrap()
