@@ -60,7 +60,7 @@ async fn a_key_is_asked_back_or_taken() {
     elect.close().await;
 }
 
-/// What was refused as usage.
+/// Standard error of a command line that was refused as usage.
 async fn refused(folder: &Folder, words: &[&str]) -> String {
     let refused = act(folder, words).await;
     assert_eq!(refused.status.code(), Some(64), "{words:?}: {}", stdout(&refused));

@@ -1,4 +1,4 @@
-//! What people get wrong: for each input the exit code, what is wrong, and what to do about it.
+//! Wrong inputs: for each the exit code, the fault as it is told, and the advice.
 
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt};
 #[cfg(feature = "mongodb")]
