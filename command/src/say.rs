@@ -119,7 +119,7 @@ impl Write for Log {
 
 fn write_all() {
     let mut queue = queue();
-    // What is passed on may end within a line.
+    // A part that is passed on may end within a line.
     let mut ends_line = true;
     loop {
         let Some((lost, mut part)) = queue.pop() else {
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_counted_by_lines_and_told_once() {
+    fn lines_that_do_not_fit_are_counted_and_told_once() {
         let mut queue = Queue::NEW;
         queue.push(vec![b'x'; MOST - 1]);
         queue.push(b"one\ntwo\n".to_vec());

@@ -165,7 +165,7 @@ pub(crate) async fn run(
                     child.join().await;
                     return Ok(ended);
                 }
-                // It has not said that none is left.
+                // The guardian is gone, and has not said that none is left.
                 None => {
                     ended.was_stuck |= sweep(child, tell_of).await;
                     if has_begun {

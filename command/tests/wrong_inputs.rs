@@ -206,14 +206,14 @@ fn check(rows: &[Row]) {
 }
 
 #[test]
-fn whatever_is_written_wrongly_is_told_with_what_to_do() {
+fn a_wrong_command_line_is_told_with_its_fault_and_advice() {
     check(&[COMMAND_LINES, SCHEDULES, SPREADS, STORES, CONFIGURATIONS, NAMES].concat());
     #[cfg(feature = "mongodb")]
     check(SERVERS);
 }
 
 #[test]
-fn what_is_too_long_or_not_utf8_is_told_with_the_limit() {
+fn an_argument_that_is_too_long_or_not_utf8_is_told_with_the_limit() {
     let folder = folder("wrong-bytes");
     let refused = |part: &OsStr, option: &str| {
         let mut command = bare();

@@ -246,7 +246,7 @@ fn sweep_orphans(stuck: impl Fn(i32)) {
                 stuck(pid);
             }
         }
-        // One that cannot be ended may be there for hours.
+        // A process that cannot be ended may be there for hours.
         std::thread::sleep(if named.is_empty() { LOOK } else { PATIENT });
     }
 }

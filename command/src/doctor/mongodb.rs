@@ -40,7 +40,7 @@ pub(super) async fn look(uri: &str, config: &ElectConfig, findings: &mut Finding
             shut(client).await;
             return;
         }
-        // What opens the store says why, in words.
+        // The error of opening says why, in words.
         Err(_) => {
             findings.bad(
                 "reach",

@@ -33,7 +33,7 @@ fn ask() {
     let seen = kin::descendants(&nobody).unwrap_or_default();
     let mut hidden = kin::children_except(&nobody).unwrap_or_default();
     hidden.retain(|child| seen.iter().all(|process| process.pid != *child));
-    // One that is stopped hears SIGTERM only when it goes on.
+    // A stopped process hears SIGTERM only when it goes on.
     for signal in [Signal::TERM, Signal::CONT] {
         for process in &seen {
             kin::signal(*process, signal);
