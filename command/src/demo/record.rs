@@ -2,12 +2,18 @@
 
 mod parts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use tenure::clock::Moment;
 
 pub(crate) use self::parts::{Attempt, Change, Death, Freeze, Holding, Instance, RecordKind, State, TickEnd};
 use super::message::{InstanceMessage, Under};
+
+/// A task that has run for so long since the last death of a holder moves again.
+const WELL: Duration = Duration::from_secs(5 * 60);
 
 /// All that is known.
 #[derive(Clone, Debug)]
@@ -193,8 +199,9 @@ impl Record {
         counts
     }
 
-    /// Returns whether all tasks run, on instances that take some, and as evenly as whole numbers allow.
-    pub(crate) fn is_even(&self) -> bool {
+    /// Returns whether all tasks run, on instances that take some, and as evenly as whole numbers allow. An instance may
+    /// have more for tasks that stay, and others have as many fewer.
+    pub(crate) fn is_even(&self, at: Moment) -> bool {
         let takes = |instance: &usize| self.instances[*instance].state.takes();
         let starts = self.instances.iter().any(|instance| instance.state == State::Starts);
         let mut runs = self.owners().enumerate().filter(|(task, _)| !self.resting.contains(task));
@@ -202,15 +209,41 @@ impl Record {
             return false;
         }
         let counts = self.counts();
-        let shares = (0..counts.len()).filter(takes).map(|instance| counts[instance]);
-        let (least, most) = shares.fold((usize::MAX, 0), |(least, most), n| (least.min(n), most.max(n)));
-        most <= least.saturating_add(1)
+        let takers: Vec<usize> = (0..counts.len()).filter(takes).collect();
+        let all: usize = counts.iter().sum();
+        let (least, most) = (all / takers.len().max(1), all.div_ceil(takers.len().max(1)));
+        let mut stay = vec![0; counts.len()];
+        for (task, owner) in self.owners().enumerate().filter_map(|(task, owner)| Some((task, owner?))) {
+            stay[owner] += usize::from(self.stays(task, at));
+        }
+        let over: usize = takers.iter().map(|it| counts[*it].saturating_sub(most)).sum();
+        let lacks: usize = takers.iter().map(|it| least.saturating_sub(counts[*it])).sum();
+        lacks <= over && takers.iter().all(|it| counts[*it] <= most.max(stay[*it]))
+    }
+
+    /// Returns whether a task is not moved to even out the counts: two holders in a row died with it.
+    fn stays(&self, task: usize, at: Moment) -> bool {
+        let mut holdings: Vec<_> = self.tasks[task].iter().collect();
+        holdings.sort_by_key(|holding| holding.began);
+        let (mut deaths, mut ran) = (0, Duration::ZERO);
+        for holding in holdings {
+            let death = self.instances[holding.instance].death.filter(|_| holding.ended.is_none());
+            let until = holding.ended.or(death.map(|death| death.from)).unwrap_or(at);
+            ran += until.since(holding.began);
+            if ran >= WELL {
+                (deaths, ran) = (0, Duration::ZERO);
+            }
+            if death.is_some() {
+                (deaths, ran) = (deaths + 1, Duration::ZERO);
+            }
+        }
+        deaths >= 2
     }
 
     /// Notes that the tasks are even now, for the changes that wait for it. Returns the last of them, if they did.
     pub(crate) fn note_even(&mut self, at: Moment) -> Option<&Change> {
         let waits = self.changes.last().is_some_and(|change| change.even.is_none());
-        if !waits || !self.is_even() {
+        if !waits || !self.is_even(at) {
             return None;
         }
         let last = self.changes.last_mut()?;
@@ -227,8 +260,6 @@ impl Record {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::time::Duration;
-
     use super::{super::message::BOOT, *};
 
     pub(crate) fn at(ms: u64) -> Moment {
@@ -254,16 +285,16 @@ pub(crate) mod tests {
     #[test]
     fn a_task_belongs_to_the_instance_that_began_it_last() {
         let mut record = fleet(2, 2);
-        assert!(!record.is_even());
+        assert!(!record.is_even(at(100)));
         record.hear(0, at(20), InstanceMessage::Began(under(0, 1)));
         record.hear(0, at(20), InstanceMessage::Began(under(1, 1)));
         assert_eq!(record.counts(), [2, 0]);
-        assert!(!record.is_even());
+        assert!(!record.is_even(at(100)));
         // Read in another order than it happened.
         record.hear(1, at(40), InstanceMessage::Began(under(1, 2)));
         record.hear(0, at(30), InstanceMessage::Ended { task: 1, term: 1 });
         assert_eq!(record.counts(), [1, 1]);
-        assert!(record.is_even());
+        assert!(record.is_even(at(100)));
     }
 
     #[test]
@@ -273,10 +304,29 @@ pub(crate) mod tests {
         record.hear(1, at(20), InstanceMessage::Began(under(1, 1)));
         for state in [State::Drains, State::Frozen, State::Killed] {
             record.instances[1].state = state;
-            assert!(!record.is_even(), "{state:?}");
+            assert!(!record.is_even(at(100)), "{state:?}");
         }
         record.hear(0, at(30), InstanceMessage::Began(under(1, 2)));
-        assert!(record.is_even());
+        assert!(record.is_even(at(100)));
+    }
+
+    #[test]
+    fn tasks_that_lost_two_holders_stay_until_they_have_run_for_five_minutes() {
+        let mut record = fleet(4, 4);
+        for task in 0..4 {
+            record.hear(0, at(20), InstanceMessage::Began(under(task, 1)));
+        }
+        record.die(0, None, at(30));
+        for task in 0..4 {
+            record.hear(1, at(40), InstanceMessage::Began(under(task, 2)));
+        }
+        assert!(!record.is_even(at(45)), "one holder died");
+        record.die(1, None, at(50));
+        for task in 0..4 {
+            record.hear(2, at(60), InstanceMessage::Began(under(task, 3)));
+        }
+        assert!(record.is_even(at(70)), "two holders died");
+        assert!(!record.is_even(at(60) + WELL), "they move again");
     }
 
     #[test]

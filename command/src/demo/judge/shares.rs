@@ -1,7 +1,11 @@
 //! Drained instances end with no tasks, and the tasks are even after each change.
 
+use std::collections::BTreeMap;
+
+use tenure::clock::Moment;
+
 use super::{Bounds, Verdict, count, seconds};
-use crate::demo::record::{Change, Record, RecordKind};
+use crate::demo::record::{Change, Holding, Record, RecordKind};
 
 pub(super) fn drained(record: &Record) -> Verdict {
     let (mut seen, mut broken) = (Vec::new(), Vec::new());
@@ -45,8 +49,8 @@ pub(super) fn even(record: &Record, bounds: &Bounds) -> Verdict {
         }
         // A change that was overtaken by another was given no time.
         let until = record.changes.get(index + 1).map(|next| next.at).or(record.closing);
-        if until.is_some_and(|until| until.since(change.at) >= bounds.even) {
-            broken.push(uneven(record, change, bounds));
+        if let Some(until) = until.filter(|until| until.since(change.at) >= bounds.even) {
+            broken.push(uneven(record, change, until, bounds));
         }
     }
     if !times.is_empty() {
@@ -67,9 +71,33 @@ fn word(what: RecordKind) -> &'static str {
     }
 }
 
-fn uneven(record: &Record, change: &Change, bounds: &Bounds) -> String {
+fn uneven(record: &Record, change: &Change, until: Moment, bounds: &Bounds) -> String {
     let name = &record.instances[change.instance].name;
-    format!("not within {} after the {} of {name}", seconds(bounds.even), word(change.what))
+    format!(
+        "not within {} after the {} of {name}: {}",
+        seconds(bounds.even),
+        word(change.what),
+        shares(record, until)
+    )
+}
+
+/// The number of tasks of each instance that had some at that time, and of tasks that did not run.
+fn shares(record: &Record, at: Moment) -> String {
+    let runs = |holding: &&Holding| holding.began <= at && holding.ended.is_none_or(|ended| ended > at);
+    let mut counts = BTreeMap::<usize, usize>::new();
+    let mut without = 0;
+    for holdings in &record.tasks {
+        match holdings.iter().filter(|it| it.began <= at).max_by_key(|it| it.began).filter(runs) {
+            Some(holding) => *counts.entry(holding.instance).or_default() += 1,
+            None => without += 1,
+        }
+    }
+    let mut parts: Vec<_> =
+        counts.iter().map(|(index, tasks)| format!("{} {tasks}", record.instances[*index].name)).collect();
+    if without > 0 {
+        parts.push(format!("{} not running", count(without, "task")));
+    }
+    parts.join(", ")
 }
 
 #[cfg(test)]
@@ -121,7 +149,10 @@ mod tests {
         record.closing = Some(at(16_000));
         assert_eq!(even(&record, &BOUNDS).kept, Kept::NotTried);
         record.closing = Some(at(18_000));
-        assert_eq!(even(&record, &BOUNDS).broken, ["not within 15.00 s after the join of demo-1"]);
+        assert_eq!(
+            even(&record, &BOUNDS).broken,
+            ["not within 15.00 s after the join of demo-1: 1 task not running"]
+        );
         record.changes[1].even = Some(at(2500));
         assert_eq!(even(&record, &BOUNDS).seen, ["after each change to within one task: join 0.50 s"]);
     }

@@ -65,7 +65,7 @@ impl Stage<'_> {
                 Some(format!("{who} does not run {count} ticks: {why}"))
             }
             InstanceMessage::Rests { task } => {
-                Some(format!("{who} lets task-{task:02} rest: processes died twice while it was tried alone"))
+                Some(format!("{who} lets task-{task:02} rest: its last three holders died"))
             }
             InstanceMessage::Failed { why } => Some(format!("{who} cannot continue: {why}")),
             _ => None,
