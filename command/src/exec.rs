@@ -24,7 +24,7 @@ use crate::{
     settings::Settings,
     signals::{self, ReceivedSignal},
     times,
-    under::{self, Ended, Patience},
+    under::{self, Ended, Patience, Status},
 };
 
 /// Longest that a single look at the store may take.
@@ -72,7 +72,7 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
     let mut signals = signals::collect()
         .map_err(|error| Failure::failed(format!("signals cannot be received: {error}")))?;
     crate::logs::start(common, crate::common::Level::Error);
-    child::check()?;
+    child::prepare()?;
     let settings = Settings::of(common)?;
     let wait = exec.wait.as_deref().map(|text| times::duration("--wait", text)).transpose()?;
     let kill_after =
@@ -116,8 +116,8 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
         stderr: Stdio::inherit(),
     };
     let lease = guard.lease();
-    let ended = under::run(&lease, program, key_file, patience, Some(&mut signals), drop).await?;
-    let code = code(&ended, &lock);
+    let ended = under::run(&lease, program, key_file, patience, Some(&mut signals), drop).await;
+    let code = ended.map(|ended| code(&ended, &lock));
     if let Err(error) = guard.release().await {
         say::say(format_args!(
             "could not release the key {:?}; it expires within {}: {error}",
@@ -126,7 +126,7 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
         ));
     }
     close(elect, place).await;
-    Ok(code)
+    code
 }
 
 async fn close(elect: Elect, place: OpenStore) {
@@ -156,16 +156,14 @@ async fn first(signals: &mut mpsc::UnboundedReceiver<ReceivedSignal>) -> Receive
 
 /// The code of this process, and a sentence if it is not the child's.
 fn code(ended: &Ended, lock: &LockId) -> u8 {
-    if ended.was_stuck {
-        return FAILED;
+    if let Some(loss) = &ended.loss {
+        say::say(format_args!("lost the key {:?}, so the child was ended: {loss}", lock.key.as_str()));
+        return LEASE_LOST;
     }
-    match &ended.loss {
-        Some(loss) => {
-            say::say(format_args!("lost the key {:?}, so the child was ended: {loss}", lock.key.as_str()));
-            LEASE_LOST
-        }
-        None => ended.status.code(),
+    if ended.status == Status::Unknown {
+        say::say("the guardian of the child was killed, and the child with it");
     }
+    ended.status.code()
 }
 
 /// Outcome of asking for the key.
@@ -254,7 +252,10 @@ impl KeyWait<'_> {
         let reason = self.reason(&busy);
         if self.exec.nonblock {
             return match busy {
-                Busy::Held(held) if self.looks_dead(&held).await? => self.wait_for_death(&held, reason).await,
+                Busy::Held(held) => match self.looks_dead(&held).await? {
+                    Some(ttl) => self.wait_for_death(&held, ttl, reason).await,
+                    None => Ok(Err(reason)),
+                },
                 _ => Ok(Err(reason)),
             };
         }
@@ -274,8 +275,12 @@ impl KeyWait<'_> {
 
     /// Waits for the death of that very holder. As soon as another has had the key since, however shortly, this gives
     /// up: of several machines that try once, one runs the program.
-    async fn wait_for_death(&self, of: &HeldBy, reason: String) -> Result<Result<Guard, String>, Failure> {
-        let ttl = self.elect.config().ttl();
+    async fn wait_for_death(
+        &self,
+        of: &HeldBy,
+        ttl: Duration,
+        reason: String,
+    ) -> Result<Result<Guard, String>, Failure> {
         say::say(format_args!(
             "{reason}; it may be dead, checking for up to {}",
             humantime::format_duration(ttl)
@@ -283,12 +288,9 @@ impl KeyWait<'_> {
         let mut watch = self.elect.watch(&self.lock.key)?;
         let another = async {
             loop {
-                let own = self.elect.health().session;
-                match watch.changed().await? {
-                    Some(held) if held.term != of.term && Some(held.session) != own => {
-                        return Ok::<_, tenure::elect::Error>(held);
-                    }
-                    _ => {}
+                let held = watch.changed().await?.filter(|held| held.term != of.term);
+                if let Some(held) = held.filter(|held| Some(held.session) != self.elect.health().session) {
+                    return Ok::<_, tenure::elect::Error>(held);
                 }
             }
         };
@@ -299,11 +301,14 @@ impl KeyWait<'_> {
         };
         let Some(guard) = guard else { return Ok(Err(self.held_now().await?.unwrap_or(reason))) };
         let last = self.record().await?.and_then(|record| record.past.into_iter().next());
-        if last.is_some_and(|last| last.term == of.term && matches!(last.how, Died | Forced)) {
-            return Ok(Ok(guard));
-        }
+        let key = self.lock.key.as_str();
+        let reason = match last.filter(|last| last.term == of.term) {
+            Some(last) if matches!(last.how, Died | Forced) => return Ok(Ok(guard)),
+            Some(last) => format!("{} was alive, and has released the key {key:?}", last.holder),
+            None => format!("another has had the key {key:?} since {} looked dead", of.holder),
+        };
         guard.release().await?;
-        Ok(Err(format!("the key {:?} was held by another since", self.lock.key.as_str())))
+        Ok(Err(reason))
     }
 
     fn reason(&self, busy: &Busy) -> String {
@@ -337,15 +342,21 @@ impl KeyWait<'_> {
         }))
     }
 
-    /// Returns whether the holder's last beat is older than its ttl. The clocks may differ, so this is a hint and
+    /// Returns the ttl of a holder whose last beat is older than that. The clocks may differ, so this is a hint and
     /// decides only whether the holder is watched.
-    async fn looks_dead(&self, held: &HeldBy) -> Result<bool, Failure> {
+    async fn looks_dead(&self, held: &HeldBy) -> Result<Option<Duration>, Failure> {
         let seen = self.place.store.observe(vec![held.session], LOOK).await?;
         let now = self.elect.health().store_time.map_or_else(times::now, |(now, _)| now);
         Ok(match seen.into_iter().next() {
-            Some(SessionSeen::Alive(record)) => record.beat_at.plus(record.ttl) < now,
-            Some(SessionSeen::Dead(_) | SessionSeen::Missing) => true,
-            _ => false,
+            Some(SessionSeen::Alive(record)) => {
+                Some(record.ttl).filter(|ttl| record.beat_at.plus(*ttl) < now)
+            }
+            // The lock's record has the ttl of a session that has none any more.
+            Some(SessionSeen::Dead(_) | SessionSeen::Missing) => {
+                let holding = self.record().await?.and_then(|record| record.holding);
+                holding.map(|holding| holding.by.ttl)
+            }
+            _ => None,
         })
     }
 }

@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_record_says_how_it_ended() {
-        let ended = |status| Ended { status, loss: None, was_stuck: false };
+        let ended = |status| Ended { status, loss: None };
         assert_eq!(told(&ended(Status::Exited(0)), "words"), Ok(()));
         assert_eq!(told(&ended(Status::Exited(3)), "disk full"), Err("exit code 3: disk full".to_owned()));
         assert_eq!(told(&ended(Status::Signaled(9)), ""), Err("ended by signal 9".to_owned()));
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_end_of_what_it_said_is_kept_whatever_comes_before_it() {
-        let ended = Ended { status: Status::Exited(3), loss: None, was_stuck: false };
+        let ended = Ended { status: Status::Exited(3), loss: None };
         let said = format!("{}the disk is full", "\u{e9} | ".repeat(1000));
         let record = told(&ended, &said).unwrap_err();
         assert!(record.len() <= Why::MAX_BYTES && record.len() > Why::MAX_BYTES - 4, "{}", record.len());

@@ -1,8 +1,8 @@
 //! Everything that this program says on standard error: its own sentences, the log, and what its jobs' children say.
 //!
-//! The reader of a log may be slow, frozen or gone, and its disk may be full. So a thread of its own writes; a caller
-//! only adds to what waits, and never waits itself. Bytes that do not fit, or cannot be written, are counted by lines,
-//! and the next bytes that get through are preceded by that count.
+//! The reader of a log may be slow, frozen or gone, and its disk may be full. So a thread of its own writes, and a caller
+//! only adds to what waits. Bytes that do not fit, or cannot be written, are counted by lines, and the next bytes that
+//! get through are preceded by that count.
 
 use std::{
     collections::VecDeque,
@@ -10,10 +10,13 @@ use std::{
     io::{self, Write},
     mem,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+};
 
 /// Most bytes that wait.
 const MOST: usize = 1 << 20;
@@ -23,41 +26,58 @@ const LAST: Duration = Duration::from_secs(1);
 static QUEUE: Mutex<Queue> = Mutex::new(Queue::NEW);
 /// There is something to write.
 static NEWS: Condvar = Condvar::new();
-/// All is written.
-static DONE: Condvar = Condvar::new();
+/// A part is written.
+static ROOM: Condvar = Condvar::new();
 
-/// Bytes that wait for the thread that writes them.
+/// Bytes as they were passed on.
+#[derive(Debug, PartialEq, Eq)]
+struct Part {
+    /// Lines that are lost before it.
+    lost: u64,
+    bytes: Vec<u8>,
+}
+
+/// Parts that wait for the thread that writes them.
 struct Queue {
-    parts: VecDeque<Vec<u8>>,
+    parts: VecDeque<Part>,
     /// Bytes of all parts.
     bytes: usize,
+    /// Lines that are lost since the last part.
     lost: u64,
+    /// The time since which a part is being written.
+    since: Option<Instant>,
     has_thread: bool,
-    is_writing: bool,
 }
 
 impl Queue {
-    const NEW: Self =
-        Self { parts: VecDeque::new(), bytes: 0, lost: 0, has_thread: false, is_writing: false };
+    const NEW: Self = Self { parts: VecDeque::new(), bytes: 0, lost: 0, since: None, has_thread: false };
 
-    fn push(&mut self, part: Vec<u8>) {
-        if self.bytes + part.len() > MOST {
-            self.lost += lines(&part);
-            return;
-        }
-        self.bytes += part.len();
-        self.parts.push_back(part);
+    const fn has_room(&self, bytes: &[u8]) -> bool {
+        self.bytes + size(bytes) <= MOST
     }
 
-    /// The next part, with the count of lost lines before it.
-    fn pop(&mut self) -> Option<(u64, Vec<u8>)> {
+    fn push(&mut self, bytes: Vec<u8>) {
+        if !self.has_room(&bytes) {
+            self.lost += lines(&bytes);
+            return;
+        }
+        self.bytes += size(&bytes);
+        self.parts.push_back(Part { lost: mem::take(&mut self.lost), bytes });
+    }
+
+    fn pop(&mut self) -> Option<Part> {
         let part = self.parts.pop_front()?;
-        self.bytes -= part.len();
-        Some((mem::take(&mut self.lost), part))
+        self.bytes -= size(&part.bytes);
+        Some(part)
     }
 
     fn is_idle(&self) -> bool {
-        self.parts.is_empty() && !self.is_writing
+        self.parts.is_empty() && self.since.is_none()
+    }
+
+    /// Time for which it is worth waiting until the reader has read on.
+    fn patience(&self) -> Duration {
+        self.since.map_or(LAST, |since| LAST.saturating_sub(since.elapsed()))
     }
 }
 
@@ -65,9 +85,14 @@ fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn lines(part: &[u8]) -> u64 {
-    let ends = part.split(|byte| *byte == b'\n').count() - 1;
+fn lines(bytes: &[u8]) -> u64 {
+    let ends = bytes.split(|byte| *byte == b'\n').count() - 1;
     ends.max(1) as u64
+}
+
+/// Bytes that a part takes, with what it takes beside them.
+const fn size(bytes: &[u8]) -> usize {
+    bytes.len() + 64
 }
 
 /// Says a sentence.
@@ -75,15 +100,31 @@ pub(crate) fn say(sentence: impl Display) {
     pass(format!("tenure: {sentence}\n").into_bytes());
 }
 
-/// Passes on bytes that another wrote.
-pub(crate) fn pass(part: Vec<u8>) {
+fn pass(bytes: Vec<u8>) {
+    add(queue(), bytes);
+}
+
+/// Passes on what a child has written. A reader that is slower than the child slows it down; one that does not read at
+/// all does not.
+pub(crate) fn pass_on(bytes: &[u8]) {
     let mut queue = queue();
+    while queue.has_thread && !queue.has_room(bytes) {
+        let patience = queue.patience();
+        if patience.is_zero() {
+            break;
+        }
+        queue = ROOM.wait_timeout(queue, patience).unwrap_or_else(PoisonError::into_inner).0;
+    }
+    add(queue, bytes.to_vec());
+}
+
+fn add(mut queue: MutexGuard<'_, Queue>, bytes: Vec<u8>) {
     if !queue.has_thread {
         // If there is none to be had, the next sentence tries again.
         let thread = std::thread::Builder::new().name("tenure-say".to_owned());
         queue.has_thread = thread.spawn(write_all).is_ok();
     }
-    queue.push(part);
+    queue.push(bytes);
     NEWS.notify_one();
 }
 
@@ -100,7 +141,16 @@ pub(crate) fn ask(question: impl Display) -> io::Result<()> {
 
 /// Waits until all is written, for a moment at most: a program must not stay for a reader that does not read.
 pub(crate) fn flush() {
-    let _ = DONE.wait_timeout_while(queue(), LAST, |queue| queue.has_thread && !queue.is_idle());
+    let mut queue = queue();
+    if queue.has_thread {
+        let _ = ROOM.wait_timeout_while(queue, LAST, |queue| !queue.is_idle());
+        return;
+    }
+    // No thread could be started, which may be the sentence to tell.
+    let mut writer = Writer::NEW;
+    while let Some(part) = queue.pop() {
+        writer.write(part);
+    }
 }
 
 /// The log, for `tracing`: each write is an event.
@@ -118,41 +168,56 @@ impl Write for Log {
 }
 
 fn write_all() {
-    let mut queue = queue();
-    // A part that is passed on may end within a line.
-    let mut ends_line = true;
+    let (mut queue, mut writer) = (queue(), Writer::NEW);
     loop {
-        let Some((lost, mut part)) = queue.pop() else {
-            queue.is_writing = false;
-            DONE.notify_all();
+        let Some(part) = queue.pop() else {
             queue = NEWS.wait(queue).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
-        queue.is_writing = true;
+        queue.since = Some(Instant::now());
         drop(queue);
-        let of_part = lines(&part);
-        if lost > 0 {
-            let end = if ends_line { "" } else { "\n" };
-            part.splice(..0, format!("{end}tenure: {lost} lines before this one are lost\n").into_bytes());
-        }
-        let written = write(&part);
-        ends_line = part.ends_with(b"\n");
+        writer.write(part);
         queue = self::queue();
-        if written.is_err() {
-            queue.lost += lost + of_part;
+        queue.since = None;
+        ROOM.notify_all();
+    }
+}
+
+/// The writer of parts.
+struct Writer {
+    /// True if the last part ended with a line.
+    ends_line: bool,
+    /// Lines that could not be written.
+    lost: u64,
+}
+
+impl Writer {
+    const NEW: Self = Self { ends_line: true, lost: 0 };
+
+    fn write(&mut self, Part { lost, mut bytes }: Part) {
+        let (lost, own) = (self.lost + lost, lines(&bytes));
+        if lost > 0 {
+            let end = if self.ends_line { "" } else { "\n" };
+            bytes.splice(..0, format!("{end}tenure: {lost} lines before this one are lost\n").into_bytes());
         }
+        self.lost = if write(&bytes).is_ok() { 0 } else { lost + own };
+        self.ends_line = bytes.ends_with(b"\n");
     }
 }
 
 /// Writes it all, also to a pipe that another process made non-blocking.
-fn write(mut part: &[u8]) -> io::Result<()> {
+fn write(mut bytes: &[u8]) -> io::Result<()> {
     let mut to = io::stderr().lock();
-    while !part.is_empty() {
-        match to.write(part) {
-            Ok(written) => part = &part[written..],
+    while !bytes.is_empty() {
+        match to.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                poll(&mut [PollFd::new(&to, PollFlags::OUT)], None)?;
+                match poll(&mut [PollFd::new(&to, PollFlags::OUT)], None) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
             Err(error) => return Err(error),
         }
@@ -167,14 +232,13 @@ mod tests {
     #[test]
     fn lines_that_do_not_fit_are_counted_and_told_once() {
         let mut queue = Queue::NEW;
-        queue.push(vec![b'x'; MOST - 1]);
+        queue.push(vec![b'x'; MOST - 100]);
         queue.push(b"one\ntwo\n".to_vec());
         queue.push(b"end of a line".to_vec());
         assert_eq!(queue.lost, 3);
-        let (lost, part) = queue.pop().unwrap();
-        assert_eq!((lost, part.len(), queue.bytes, queue.lost), (3, MOST - 1, 0, 0));
+        assert_eq!(queue.pop().map(|part| (part.lost, part.bytes.len())), Some((0, MOST - 100)));
         queue.push(b"next\n".to_vec());
-        assert_eq!(queue.pop(), Some((0, b"next\n".to_vec())));
-        assert!(queue.is_idle());
+        assert_eq!(queue.pop(), Some(Part { lost: 3, bytes: b"next\n".to_vec() }));
+        assert!(queue.is_idle() && queue.bytes == 0 && queue.lost == 0);
     }
 }

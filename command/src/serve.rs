@@ -55,7 +55,7 @@ enum Next {
 impl Served {
     pub(crate) async fn start(common: &Common, long: &Long, what: &str) -> Result<Self, Failure> {
         logs::start(common, Level::Info);
-        child::check()?;
+        child::prepare()?;
         let settings = Settings::of(common)?;
         let kill_after =
             long.kill_after.as_deref().map(|text| times::duration("--kill-after", text)).transpose()?;

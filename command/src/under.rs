@@ -1,15 +1,7 @@
 //! A child under a lease: it is told when the lease is extended and when it ends, and nothing of it is left when this
 //! returns.
 
-use std::{
-    os::fd::AsFd,
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{os::fd::AsFd, pin::pin, time::Duration};
 
 use tenure::{ElectConfig, elect::Lease};
 use tokio::sync::mpsc;
@@ -99,8 +91,6 @@ pub(crate) struct Ended {
     pub(crate) status: Status,
     /// Why it was ended, if the lease was lost before it ended by itself.
     pub(crate) loss: Option<String>,
-    /// True if it had descendants that could not be ended, and that had to be waited for.
-    pub(crate) was_stuck: bool,
 }
 
 /// Runs a child under a lease.
@@ -129,8 +119,8 @@ pub(crate) async fn run(
     if let Some(stderr) = child.stderr.take() {
         on_stderr(stderr);
     }
-    let mut ended = Ended { status: Status::Unknown, loss: None, was_stuck: false };
-    let (mut has_begun, mut has_ended, mut is_stopped) = (false, false, false);
+    let mut ended = Ended { status: Status::Unknown, loss: None };
+    let (mut has_begun, mut has_ended, mut is_stopped, mut is_stuck) = (false, false, false, false);
     let key = lease.key().to_string();
     let tell_of = move |pid| say::say(stuck_sentence(pid, &key));
     let (mut early, mut failure) = (Vec::new(), None);
@@ -159,19 +149,19 @@ pub(crate) async fn run(
                 Some(News::Failed(error)) => failure = Some(std::io::Error::from_raw_os_error(error)),
                 Some(News::Stuck(pid)) => {
                     tell_of(pid);
-                    ended.was_stuck = true;
+                    is_stuck = true;
                 }
                 Some(News::NoneLeft) => {
-                    child.join().await;
+                    child.join();
                     return Ok(ended);
                 }
                 // The guardian is gone, and has not said that none is left.
                 None => {
-                    ended.was_stuck |= sweep(child, tell_of).await;
+                    child.sweep(tell_of);
                     if has_begun {
                         return Ok(ended);
                     }
-                    ended.loss = lease.loss().map(|loss| loss.to_string());
+                    ended.loss = loss(lease);
                     let why = failure.map_or_else(|| "its guardian has ended".to_owned(), |why| why.to_string());
                     return match ended.loss {
                         Some(_) => Ok(ended),
@@ -184,15 +174,15 @@ pub(crate) async fn run(
                 child.stop(patience.at_the_end());
                 too_long.as_mut().reset(tokio::time::Instant::now() + patience.too_long());
                 if !has_ended {
-                    ended.loss = lease.loss().map(|loss| loss.to_string());
+                    ended.loss = loss(lease).or(ended.loss);
                 }
             }
             () = &mut too_long, if is_stopped => {
-                if ended.was_stuck {
-                    child.stay(tell_of).await;
+                if is_stuck {
+                    child.stay(tell_of);
                 } else {
                     // Its guardian does not answer: it may be frozen, or the machine too slow for it.
-                    ended.was_stuck = sweep(child, tell_of).await;
+                    child.sweep(tell_of);
                 }
                 return Ok(ended);
             }
@@ -212,24 +202,15 @@ pub(crate) async fn run(
     }
 }
 
-/// Ends what a guardian has left. Returns whether a part of it could not be ended, and was waited for.
-async fn sweep(child: Guarded, tell_of: impl Fn(i32) + Send + 'static) -> bool {
-    let was_stuck = Arc::new(AtomicBool::new(false));
-    let noted = was_stuck.clone();
-    let tell_of = move |pid| {
-        noted.store(true, Ordering::Relaxed);
-        tell_of(pid);
-    };
-    child.sweep(tell_of).await;
-    was_stuck.load(Ordering::Relaxed)
+fn loss(lease: &Lease) -> Option<String> {
+    lease.loss().map(|loss| loss.to_string())
 }
 
 /// Says why a guardian ended its child by itself: the lease was not extended in time. A tenure that stood still is told
 /// so by its engine in a moment.
 async fn expired(lease: &Lease) -> String {
     let _ = tokio::time::timeout(MOMENT, lease.cancelled()).await;
-    let loss = lease.loss().map(|loss| loss.to_string());
-    loss.unwrap_or_else(|| "the lease ran out while its guardian stood still".to_owned())
+    loss(lease).unwrap_or_else(|| "the lease ran out while its guardian stood still".to_owned())
 }
 
 /// The end of a lease in boot time. Looked at in this order it is never too late.
@@ -259,8 +240,8 @@ fn stuck_sentence(pid: i32, key: &str) -> String {
         )
     };
     format!(
-        "the process {pid} ({}, state {}, users {}) cannot be ended: waiting for its end, and keeping the key {key:?} \
-         meanwhile",
+        "the process {pid} ({}, state {}, users {}) cannot be ended: waiting for its end, and not giving back the key \
+         {key:?} before",
         field("Name:"),
         field("State:"),
         field("Uid:")

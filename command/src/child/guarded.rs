@@ -14,7 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Signal, set_child_subreaper};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, WaitId, WaitIdOptions, set_child_subreaper, waitid},
+};
 use tenure::store::Presence;
 use tokio::{io::Interest, net::UnixStream};
 
@@ -44,11 +47,18 @@ pub(crate) enum Input {
     Null,
 }
 
-/// The guardians of this process. Whatever else its children are, they are orphans of guardians that were killed.
-static GUARDIANS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+/// Children that no sweep ends: guardians, and those that this process had from the start, as it may have from a shell
+/// that became it. Whatever else its children are, they are orphans of guardians that were killed.
+static SPARED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
-fn guardians() -> MutexGuard<'static, BTreeSet<i32>> {
-    GUARDIANS.lock().unwrap_or_else(PoisonError::into_inner)
+fn spared() -> MutexGuard<'static, BTreeSet<i32>> {
+    SPARED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Spares the children that this process has now. None of them is ever collected, so their numbers stay theirs.
+pub(super) fn spare_children() -> io::Result<()> {
+    spared().extend(kin::children_except(&BTreeSet::new())?);
+    Ok(())
 }
 
 /// Returns the path of this very program, also if its file was replaced meanwhile.
@@ -86,9 +96,9 @@ impl Guarded {
         command.stdin(Stdio::from(there)).stderr(program.stderr);
         let mut guardian = {
             // It is no orphan, also before it is known.
-            let mut guardians = guardians();
+            let mut spared = spared();
             let guardian = command.spawn()?;
-            guardians.extend(i32::try_from(guardian.id()));
+            spared.extend(i32::try_from(guardian.id()));
             guardian
         };
         // It holds the other end of the socket.
@@ -98,8 +108,7 @@ impl Guarded {
             Ok(control) => Ok(Self { control, guardian, stderr }),
             Err(error) => {
                 let _ = guardian.kill();
-                let _ = guardian.wait();
-                forget(&guardian);
+                collect(&mut guardian);
                 Err(error)
             }
         }
@@ -144,39 +153,43 @@ impl Guarded {
         let _ = wire::order(&self.control, order);
     }
 
-    /// Ends the descendants of a guardian that is gone, or does not answer, and waits until none is left. Tells of
-    /// each that cannot be ended.
-    pub(crate) async fn sweep(mut self, stuck: impl Fn(i32) + Send + 'static) {
-        let sweep = move || {
-            // It is gone already, or closing the socket tells it to.
-            let _ = self.guardian.kill();
-            self.collect();
-            sweep_orphans(stuck);
-        };
-        // An error means that the runtime ends, and this process with it.
-        let _ = tokio::task::spawn_blocking(sweep).await;
+    /// Ends what a guardian has left that is gone, or does not answer, and waits until none is left. Tells of each that
+    /// cannot be ended.
+    ///
+    /// On the caller's thread, as the others below: where a sweep is needed there may be no other to be had.
+    pub(crate) fn sweep(mut self, stuck: impl Fn(i32)) {
+        let _ = self.guardian.kill();
+        // From now on it is an orphan as others: should it be the one that cannot be ended, those below it are.
+        forget(&self.guardian);
+        sweep_orphans(stuck);
     }
 
     /// Waits for the end of a guardian that has nothing left to guard.
-    pub(crate) async fn join(mut self) {
-        let _ = tokio::task::spawn_blocking(move || self.collect()).await;
+    pub(crate) fn join(mut self) {
+        collect(&mut self.guardian);
     }
 
-    /// Waits for the end of a guardian that still has processes to end which may not be ended.
-    pub(crate) async fn stay(mut self, stuck: impl Fn(i32) + Send + 'static) {
-        let stay = move || {
-            // Without orders, the guardian goes on until none is left.
-            drop(self.control);
-            let _ = self.guardian.wait();
-            forget(&self.guardian);
-            sweep_orphans(stuck);
-        };
-        let _ = tokio::task::spawn_blocking(stay).await;
+    /// Waits for the end of a guardian that still has processes which cannot be ended.
+    pub(crate) fn stay(self, stuck: impl Fn(i32)) {
+        let Self { control, mut guardian, .. } = self;
+        // Without orders, the guardian goes on until none is left.
+        drop(control);
+        collect(&mut guardian);
+        sweep_orphans(stuck);
     }
+}
 
-    fn collect(&mut self) {
-        let _ = self.guardian.wait();
-        forget(&self.guardian);
+/// Waits for the end of a guardian. Its number is free from then on, and may be the next guardian's at once: so no
+/// other may start before this one is forgotten.
+fn collect(guardian: &mut Child) {
+    if let Some(pid) = i32::try_from(guardian.id()).ok().and_then(Pid::from_raw) {
+        while let Err(Errno::INTR) = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+        }
+    }
+    let mut spared = spared();
+    let _ = guardian.wait();
+    if let Ok(pid) = i32::try_from(guardian.id()) {
+        spared.remove(&pid);
     }
 }
 
@@ -207,7 +220,7 @@ fn begin(
 
 fn forget(guardian: &Child) {
     if let Ok(pid) = i32::try_from(guardian.id()) {
-        guardians().remove(&pid);
+        spared().remove(&pid);
     }
 }
 
@@ -218,21 +231,21 @@ fn sweep_orphans(stuck: impl Fn(i32)) {
         let is_late = kin::is_stuck(looks, begin.elapsed());
         looks += 1;
         // While they are looked for, no guardian is started.
-        let guardians = guardians();
-        let mut cannot = kin::kill_children(&guardians, &mut Vec::new()).unwrap_or_default();
-        let orphans = kin::descendants(&guardians);
+        let spared = spared();
+        let mut cannot = kin::kill_children(&spared, &mut Vec::new()).unwrap_or_default();
+        let orphans = kin::descendants(&spared);
         for orphan in orphans.iter().flatten() {
             if !kin::signal(*orphan, Signal::KILL) || is_late {
                 cannot.push(orphan.pid);
             }
         }
-        let children = kin::children_except(&guardians);
-        let nobody = if guardians.is_empty() {
+        let children = kin::children_except(&spared);
+        let nobody = if spared.is_empty() {
             !kin::has_children()
         } else {
             orphans.is_ok_and(|orphans| orphans.is_empty()) && children.as_ref().is_ok_and(Vec::is_empty)
         };
-        drop(guardians);
+        drop(spared);
         // The kernel's list may leave one out while another ends.
         empty = if nobody { empty + 1 } else { 0 };
         if empty == 2 {

@@ -22,6 +22,7 @@ use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
     io::FdFlags,
+    net::sockopt,
     process::{
         Pid, Signal, WaitStatus, kill_process, set_child_subreaper, set_parent_process_death_signal, setsid,
     },
@@ -57,18 +58,25 @@ pub(super) fn main(command: &[OsString]) -> u8 {
     let control = io::stdin().as_fd().try_clone_to_owned();
     let begun = control.and_then(|control| {
         wait_readable(&control)?;
-        let first = wire::first_order(&control).ok_or(io::ErrorKind::InvalidData)?;
-        Ok((control, first))
+        // Whoever starts this by hand has no socket there.
+        sockopt::socket_type(&control)?;
+        Ok((wire::first_order(&control), control))
     });
-    let Ok((control, (Order::Begin { presence, key_lock, times }, descriptors))) = begun else {
-        say::say_now(format_args!("{WORD} is for tenure itself: use tenure exec"));
-        return FAILED;
+    let (begin, control) = match begun {
+        Ok((Some((Order::Begin { presence, key_lock, times }, descriptors)), control)) => {
+            (Begin { presence, key_lock, times, descriptors }, control)
+        }
+        // Tenure has ended before it gave an order.
+        Ok(_) => return FAILED,
+        Err(_) => {
+            say::say_now(format_args!("{WORD} is for tenure itself: use tenure exec"));
+            return FAILED;
+        }
     };
-    let begin = Begin { presence, key_lock, times, descriptors };
     match guard(command, begin, &control) {
         Ok(()) => 0,
         Err(error) => {
-            tell(&control, News::Failed(error.raw_os_error().unwrap_or_default()));
+            tell(&control, News::Failed(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error())));
             FAILED
         }
     }
@@ -95,7 +103,7 @@ fn guard(command: &[OsString], begin: Begin, control: &OwnedFd) -> io::Result<()
         tell(control, News::NoneLeft);
         return Ok(());
     }
-    let children = prepare()?;
+    let (children, timer) = (prepare()?, Timer::new()?);
     let child = start(command, stdin, key_lock.as_ref())?;
     // Out of tenure's process group, which `timeout -k`, `kill -9 0` and the like kill as a whole. A group in the same
     // session would not do: when CMD ends, the kernel would take that of a stopped tenure for an orphan, and hang up.
@@ -103,7 +111,6 @@ fn guard(command: &[OsString], begin: Begin, control: &OwnedFd) -> io::Result<()
     // From here on it is CMD's alone.
     drop(key_lock);
     tell(control, News::Began(child));
-    let timer = Timer::new()?;
     Guardian { control, child: Some(child), timer, times: begin.times, stopping: None }.run(children)
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
+    fs, io, mem,
     time::Duration,
 };
 
@@ -21,8 +21,8 @@ pub(super) const PATIENT: Duration = Duration::from_millis(50);
 /// A process that is still there so long after SIGKILL, and after so many looks, cannot be ended.
 const STUCK: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 50;
-/// Rounds over the children of a process between two looks at all processes.
-const ROUNDS: u32 = 100;
+/// Rounds over the same children of a process until a look at all processes is worth it.
+const ROUNDS: u32 = 20;
 
 /// Returns whether a process that is still there cannot be ended: judged by a look that comes after many others, since
 /// the process that looks may have stood still after it sent the signal.
@@ -78,8 +78,7 @@ pub(super) fn is_blind() -> Option<String> {
                 .to_owned(),
         );
     }
-    let listed = children_except(&BTreeSet::new());
-    listed
+    fs::read("/proc/thread-self/children")
         .err()
         .map(|error| format!("/proc does not list the children of a process ({error}): use another kernel"))
 }
@@ -168,10 +167,11 @@ pub(super) fn kill_children(
     except: &BTreeSet<i32>,
     ended: &mut Vec<(i32, WaitStatus)>,
 ) -> io::Result<Vec<i32>> {
-    let mut refused = Vec::new();
-    for _ in 0..ROUNDS {
+    let (mut refused, mut living, mut before) = (Vec::new(), Vec::new(), Vec::new());
+    let mut same = 0;
+    while same < ROUNDS {
         refused.clear();
-        let mut lives = false;
+        living.clear();
         for child in children_except(except)? {
             let Some(pid) = Pid::from_raw(child) else { continue };
             if let Ok(Some((_, status))) = waitpid(Some(pid), WaitOptions::NOHANG) {
@@ -179,12 +179,14 @@ pub(super) fn kill_children(
             } else if kill_process(pid, Signal::KILL) == Err(Errno::PERM) {
                 refused.push(child);
             } else {
-                lives = true;
+                living.push(child);
             }
         }
-        if !lives && !has_children() {
+        if living.is_empty() {
             break;
         }
+        same = if living == before { same + 1 } else { 0 };
+        mem::swap(&mut living, &mut before);
         rustix::thread::sched_yield();
     }
     Ok(refused)

@@ -24,7 +24,7 @@ mod kin;
 mod start;
 mod wire;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::exit::Failure;
 
@@ -42,10 +42,14 @@ pub(crate) fn run_if_asked() -> Option<u8> {
     }
 }
 
-/// Refuses to work where children could not be found and ended.
-pub(crate) fn check() -> Result<(), Failure> {
-    let blind = kin::is_blind().map(|why| format!("a child could not be ended in time here: {why}"));
-    blind.map_or(Ok(()), |why| Err(Failure::failed(why)))
+/// Makes ready for children, or refuses to work where they could not be found and ended.
+pub(crate) fn prepare() -> Result<(), Failure> {
+    let cannot = |why: String| Failure::failed(format!("a child could not be ended in time here: {why}"));
+    kin::is_blind().map_or(Ok(()), |why| Err(cannot(why)))?;
+    // Ignored, as a parent may have left it, children would be collected by the kernel, and their numbers be given to others.
+    signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::default())
+        .and_then(|_| guarded::spare_children())
+        .map_err(|error| cannot(error.to_string()))
 }
 
 /// The time since the machine was booted, which goes on while it is suspended.
