@@ -6,7 +6,7 @@
 use std::{
     fs::{self, File},
     io,
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::fs::{MetadataExt, PermissionsExt, chown, fchown},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -25,9 +25,43 @@ const LONGEST: usize = 200;
 /// Time between two looks whether it is free.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Returns the read and write permission bits of the store.
-fn mode(store: &Path) -> io::Result<u32> {
-    Ok(fs::metadata(store)?.mode() & 0o666)
+/// Bit of a folder by which files in it get its group.
+const PASSES_GROUP_ON: u32 = 0o2000;
+
+/// Users that the store is open to: the locks of its keys are open to the same.
+struct Sharing {
+    /// Its read and write permission bits.
+    mode: u32,
+    group: u32,
+}
+
+impl Sharing {
+    fn of(store: &Path) -> io::Result<Self> {
+        let data = fs::metadata(store)?;
+        Ok(Self { mode: data.mode() & 0o666, group: data.gid() })
+    }
+
+    fn open_folder(&self, folder: &Path) -> io::Result<()> {
+        // Before the permissions, which a change of the group may clear. A user who is not in the group may not.
+        let _ = chown(folder, None, Some(self.group));
+        let inherited = fs::metadata(folder)?.mode() & PASSES_GROUP_ON;
+        fs::set_permissions(
+            folder,
+            fs::Permissions::from_mode(inherited | self.mode | self.mode >> 2 & 0o111),
+        )
+    }
+
+    fn open_file(&self, file: &File) -> io::Result<()> {
+        let _ = fchown(file, None, Some(self.group));
+        file.set_permissions(fs::Permissions::from_mode(self.mode))
+    }
+}
+
+/// The folder beside the store's file in which keys have their files.
+pub(crate) fn folder(store: &Path) -> PathBuf {
+    let mut folder = store.as_os_str().to_owned();
+    folder.push("-keys");
+    folder.into()
 }
 
 /// The file of a key, not yet locked.
@@ -40,23 +74,17 @@ pub(crate) struct KeyFile {
 impl KeyFile {
     /// Opens the file of a key beside the store's file.
     pub(crate) fn open(store: &Path, lock: &LockId) -> Result<Self, Failure> {
-        let mut folder = store.as_os_str().to_owned();
-        folder.push("-keys");
-        let folder = PathBuf::from(folder);
+        let folder = folder(store);
         let path = folder.join(name(lock));
         let open = || {
-            if !folder.exists() {
-                match fs::create_dir(&folder) {
-                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                    _ => {}
-                }
-                // Users of the store may use the locks of its keys.
-                let mode = mode(store)?;
-                fs::set_permissions(&folder, fs::Permissions::from_mode(mode | mode >> 2 & 0o111))?;
+            match fs::create_dir(&folder) {
+                Ok(()) => Sharing::of(store)?.open_folder(&folder)?,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
             }
             match File::options().read(true).write(true).create_new(true).open(&path) {
                 Ok(file) => {
-                    file.set_permissions(fs::Permissions::from_mode(mode(store)?))?;
+                    Sharing::of(store)?.open_file(&file)?;
                     Ok(file)
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -170,6 +198,37 @@ mod tests {
             let file = KeyFile::open(&store, &lock(&format!("{shared:o}"))).unwrap();
             assert_eq!(file.file().metadata().unwrap().mode() & 0o777, shared);
         }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn the_folder_of_the_keys_passes_its_group_on_and_files_have_that_of_the_store() {
+        let folder = std::env::temp_dir().join(format!("tenure-key-group-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let own = rustix::process::getgid();
+        let groups = rustix::process::getgroups().unwrap();
+        let is_root = rustix::process::getuid().is_root();
+        // A group that files do not get by themselves, if this user may give them to one.
+        let group = if is_root {
+            own.as_raw() + 1
+        } else {
+            groups.into_iter().find(|group| *group != own).unwrap_or(own).as_raw()
+        };
+        chown(&folder, None, Some(group)).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o2770)).unwrap();
+        let store = folder.join("tenure.db");
+        File::create(&store).unwrap();
+        fs::set_permissions(&store, fs::Permissions::from_mode(0o660)).unwrap();
+        let look = |data: fs::Metadata| (data.gid(), data.mode() & 0o7777);
+        let file = KeyFile::open(&store, &lock("report")).unwrap();
+        let keys = super::folder(&store);
+        assert_eq!(look(fs::metadata(&keys).unwrap()), (group, 0o2770));
+        assert_eq!(look(file.file().metadata().unwrap()), (group, 0o660));
+        // As an earlier version left it: its files had the group of whoever came first.
+        fs::set_permissions(&keys, fs::Permissions::from_mode(0o770)).unwrap();
+        chown(&keys, None, Some(own.as_raw())).unwrap();
+        let file = KeyFile::open(&store, &lock("other")).unwrap();
+        assert_eq!(look(file.file().metadata().unwrap()), (group, 0o660));
         fs::remove_dir_all(folder).unwrap();
     }
 

@@ -1,8 +1,15 @@
 //! A SQLite file, and the disk and folder it lies in.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{Access, access};
 
 use super::findings::Findings;
+use crate::key_lock;
 
 /// Less free space than this is told.
 const ROOM: u64 = 64 * 1024 * 1024;
@@ -29,6 +36,61 @@ pub(super) fn look(path: &Path, findings: &mut Findings) {
             findings.ok("log", format!("the log beside the file has {}", size(log.len())));
         }
     }
+    // The folders lie beside the file itself, by whatever links it is named.
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut sessions = path.as_os_str().to_owned();
+    sessions.push("-sessions");
+    for (about, folder, rights, failing) in [
+        (
+            "keys",
+            key_lock::folder(path),
+            Access::READ_OK | Access::WRITE_OK,
+            "exec of their keys ends with 69",
+        ),
+        (
+            "sessions",
+            sessions.into(),
+            Access::READ_OK,
+            "keys of crashed holders are taken over after the ttl",
+        ),
+    ] {
+        if folder.exists() {
+            judge_folder(about, path, &folder, barred(&folder, rights), failing, findings);
+        }
+    }
+}
+
+/// Returns what this user may not use of a folder that all users of the store share: it, or a file in it.
+fn barred(folder: &Path, rights: Access) -> Option<PathBuf> {
+    if access(folder, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_err() {
+        return Some(folder.to_owned());
+    }
+    let mut files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    // A file may go while this looks at the folder.
+    files.find(|file| access(file.as_path(), rights).is_err() && file.exists())
+}
+
+fn judge_folder(
+    about: &'static str,
+    store: &Path,
+    folder: &Path,
+    barred: Option<PathBuf>,
+    failing: &str,
+    findings: &mut Findings,
+) {
+    let Some(barred) = barred else {
+        return findings.ok(about, format!("this user may use all of {}", folder.display()));
+    };
+    let (mode, group) = fs::metadata(store).map_or((0o660, 0), |store| (store.mode() & 0o666, store.gid()));
+    let name = folder.display();
+    findings.warning(
+        about,
+        format!("this user may not use {}: {failing}", barred.display()),
+        format!(
+            "as their owner, or root: chgrp -R {group} {name}; chmod {:o} {name}; chmod {mode:o} {name}/*",
+            0o2000 | mode | mode >> 2 & 0o111
+        ),
+    );
 }
 
 fn room(folder: &Path, findings: &mut Findings) {
@@ -66,6 +128,8 @@ fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -91,6 +155,27 @@ mod tests {
         look(&folder.join("tenure.db"), &mut findings);
         fs::remove_dir_all(&folder).unwrap();
         assert!(findings.render(false).contains("WARNING     log   the log beside the file has 64 MiB"));
+    }
+
+    #[test]
+    fn folders_that_this_user_may_not_use_are_named_with_the_commands_that_help() {
+        let folder = std::env::temp_dir().join(format!("tenure-doctor-keys-{}", std::process::id()));
+        let store = folder.join("tenure.db");
+        let keys = key_lock::folder(&store);
+        fs::create_dir_all(&keys).unwrap();
+        fs::write(&store, "").unwrap();
+        fs::set_permissions(&store, fs::Permissions::from_mode(0o660)).unwrap();
+        fs::write(keys.join("shop.lock.report"), "").unwrap();
+        let all = Access::READ_OK | Access::WRITE_OK;
+        assert_eq!(barred(&keys, all), None);
+        // Root may use every file, but run none that is no program.
+        assert_eq!(barred(&keys, all | Access::EXEC_OK), Some(keys.join("shop.lock.report")));
+        let mut findings = Findings::default();
+        judge_folder("keys", &store, &keys, Some(keys.join("shop.lock.report")), "it fails", &mut findings);
+        let (told, name) = (findings.render(false), keys.display());
+        assert!(told.starts_with(&format!("WARNING     keys  this user may not use {name}/shop.")), "{told}");
+        assert!(told.contains(&format!("; chmod 2770 {name}; chmod 660 {name}/*")), "{told}");
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

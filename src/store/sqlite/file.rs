@@ -76,14 +76,34 @@ pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
     fs::metadata(path).map(|_| None)
 }
 
-/// Returns the permissions of a file; read and write for its owner alone, if they cannot be seen.
-pub(super) fn permissions(path: &Path) -> u32 {
-    const OWNER: u32 = 0o600;
-    #[cfg(unix)]
-    let found = fs::metadata(path).map(|data| std::os::unix::fs::MetadataExt::mode(&data));
-    #[cfg(not(unix))]
-    let found = fs::metadata(path).map(|_| OWNER);
-    found.unwrap_or(OWNER)
+/// The users that a file is open to: files that are made beside it are open to the same.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    not(any(target_os = "linux", target_os = "android")),
+    allow(dead_code, reason = "the files beside it are SQLite's own there")
+)]
+pub(super) struct Sharing {
+    pub(super) mode: u32,
+    /// The group that the mode is about, if it is known.
+    pub(super) group: Option<u32>,
+}
+
+impl Sharing {
+    /// Open to the owner alone.
+    pub(super) const OWNER: Self = Self { mode: 0o600, group: None };
+
+    /// Returns the users of a file; its owner alone, if they cannot be seen.
+    pub(super) fn of(path: &Path) -> Self {
+        #[cfg(unix)]
+        let found = fs::metadata(path).map(|data| {
+            use std::os::unix::fs::MetadataExt;
+
+            Self { mode: data.mode(), group: Some(data.gid()) }
+        });
+        #[cfg(not(unix))]
+        let found = fs::metadata(path).map(|_| Self::OWNER);
+        found.unwrap_or(Self::OWNER)
+    }
 }
 
 /// The files that this process has open.

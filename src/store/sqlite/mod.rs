@@ -32,7 +32,7 @@ use rusqlite::Connection;
 
 pub use self::file::error::OpenError;
 use self::{
-    file::{OpenFile, error::STORE, header},
+    file::{OpenFile, Sharing, error::STORE, header},
     hints::Hints,
     proof::{Listener, SessionFiles},
     rows::{Outcome, SqlRows},
@@ -117,7 +117,7 @@ struct Inner {
 /// The folder of the sessions' files. Nothing where it proves nothing, which the log says.
 fn session_files(file: &OpenFile) -> Option<SessionFiles> {
     let folder = header::beside(file.path(), "-sessions");
-    SessionFiles::open(&folder, file::permissions(file.path())).unwrap_or_else(|error| {
+    SessionFiles::open(&folder, Sharing::of(file.path())).unwrap_or_else(|error| {
         words::warn!(
             %error,
             "the folder of the sessions cannot be used: no crash detection, takeovers wait for the ttl"

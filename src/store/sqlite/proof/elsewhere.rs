@@ -3,7 +3,10 @@
 use std::{io, path::Path, sync::Arc};
 
 use super::Identity;
-use crate::{model::SessionId, store::Presence};
+use crate::{
+    model::SessionId,
+    store::{Presence, sqlite::file::Sharing},
+};
 
 /// There are none.
 #[derive(Debug)]
@@ -11,7 +14,7 @@ pub(crate) enum SessionFiles {}
 
 impl SessionFiles {
     #[expect(clippy::unnecessary_wraps, reason = "elsewhere it may fail")]
-    pub(crate) fn open(_: &Path, _: u32) -> io::Result<Option<Self>> {
+    pub(crate) fn open(_: &Path, _: Sharing) -> io::Result<Option<Self>> {
         Ok(None)
     }
 

@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     fmt, io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::fchown,
+    },
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
@@ -19,7 +22,10 @@ use rustix::{
 use super::Identity;
 use crate::{
     model::SessionId,
-    store::{Presence, sqlite::file::system::FileSystem},
+    store::{
+        Presence,
+        sqlite::file::{Sharing, system::FileSystem},
+    },
     sync::locked,
     words,
 };
@@ -42,6 +48,8 @@ pub(crate) struct SessionFiles {
     boot: String,
     /// The permissions of a file.
     file_mode: Mode,
+    /// The group of a file, if it is known.
+    group: Option<u32>,
     /// The files that sessions of this process hold now.
     held: Arc<Mutex<BTreeMap<SessionId, Identity>>>,
 }
@@ -143,16 +151,22 @@ fn of_folder(file: Mode) -> Mode {
     folder
 }
 
+/// Gives a new file to a group, before its permissions are set: a change of the group may clear some.
+fn give(file: &OwnedFd, group: Option<u32>) {
+    // A user who is not in the group may not, and keeps it for a group of its own.
+    let _ = fchown(file, None, group);
+}
+
 impl SessionFiles {
-    /// Opens the folder, and makes it if it is not there, for the users that may use a database with these
-    /// permissions. Without one where nothing can be proven: on a file system that may be shared with other machines,
-    /// or under a kernel that does not say which boot it is. The log says so.
+    /// Opens the folder, and makes it if it is not there, for the users that may use the database. Without one where
+    /// nothing can be proven: on a file system that may be shared with other machines, or under a kernel that does not
+    /// say which boot it is. The log says so.
     ///
     /// # Errors
     /// The folder cannot be made or opened; the error names it.
-    pub(crate) fn open(path: &Path, mode: u32) -> io::Result<Option<Self>> {
+    pub(crate) fn open(path: &Path, users: Sharing) -> io::Result<Option<Self>> {
         let say = |doing: &'static str| move |error: Errno| told(doing, path, error);
-        let file_mode = Mode::from_raw_mode(mode) & OPEN_TO;
+        let file_mode = Mode::from_raw_mode(users.mode) & OPEN_TO;
         let made = match mkdir(path, Mode::RWXU) {
             Ok(()) => true,
             Err(Errno::EXIST) => false,
@@ -163,7 +177,10 @@ impl SessionFiles {
         if made {
             // A user that may use the database may use the folder, whatever the mask of this process. A folder that
             // was there stays as it is.
-            fchmod(&folder, of_folder(file_mode)).map_err(say("open to others"))?;
+            give(&folder, users.group);
+            // The bit by which files get the group of their folder, if it was inherited.
+            let inherited = Mode::from_raw_mode(fstat(&folder).map_err(say("look at"))?.st_mode) & Mode::SGID;
+            fchmod(&folder, of_folder(file_mode) | inherited).map_err(say("open to others"))?;
         }
         let file_system = FileSystem::of(&folder)?;
         let path = std::fs::canonicalize(path)?;
@@ -182,7 +199,7 @@ impl SessionFiles {
             );
             return Ok(None);
         };
-        Ok(Some(Self { path, folder, boot, file_mode, held: Arc::default() }))
+        Ok(Some(Self { path, folder, boot, file_mode, group: users.group, held: Arc::default() }))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -240,6 +257,7 @@ impl SessionFiles {
         let owner = Mode::RUSR | Mode::WUSR;
         let file = openat(&self.folder, &*new, flags, owner)?;
         if self.file_mode != owner {
+            give(&file, self.group);
             fchmod(&file, self.file_mode)?;
         }
         // Not a link: the kernel tells of a close by the name that was opened, and that one goes with it.

@@ -6,7 +6,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     os::{
         fd::AsFd,
-        unix::fs::{PermissionsExt, symlink},
+        unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
     },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -26,7 +26,10 @@ use self::log::Log;
 use super::{files::HeldFile, *};
 use crate::{
     model::SessionId,
-    store::sqlite::wait::{LIMIT, until_blocking},
+    store::sqlite::{
+        file::Sharing,
+        wait::{LIMIT, until_blocking},
+    },
     sync::locked,
 };
 
@@ -47,7 +50,7 @@ impl Place {
     }
 
     fn files(&self) -> SessionFiles {
-        SessionFiles::open(&self.0, 0o600).unwrap().expect("these tests run on a local file system")
+        SessionFiles::open(&self.0, Sharing::OWNER).unwrap().expect("these tests run on a local file system")
     }
 
     fn file(&self, session: SessionId) -> PathBuf {
@@ -118,7 +121,7 @@ impl Drop for Holder {
 fn a_process_that_holds_a_file() {
     let Some(folder) = env::var_os(FOLDER) else { return };
     let session = env::var(SESSION).unwrap().parse().unwrap();
-    let files = SessionFiles::open(Path::new(&folder), 0o600).unwrap().unwrap();
+    let files = SessionFiles::open(Path::new(&folder), Sharing::OWNER).unwrap().unwrap();
     let held = files.hold(session).unwrap();
     println!("holds {}", held.identity());
     std::io::stdout().flush().unwrap();
@@ -235,13 +238,44 @@ fn a_file_is_made_once_and_for_nobody_else() {
 #[test]
 fn session_files_have_the_permissions_of_the_database() {
     let place = Place::new();
-    let files = SessionFiles::open(&place.0, 0o100_664).unwrap().unwrap();
+    let files = SessionFiles::open(&place.0, Sharing { mode: 0o100_664, group: None }).unwrap().unwrap();
     let _held = files.hold(id(1)).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&place.0), mode(&place.file(id(1)))), (0o775, 0o664));
     fs::set_permissions(&place.0, fs::Permissions::from_mode(0o750)).unwrap();
     place.files();
     assert_eq!(mode(&place.0), 0o750, "a folder that was there is as somebody wants it");
+}
+
+/// A group that files of this user do not get by themselves, if it may give them to one.
+fn another_group() -> u32 {
+    let own = rustix::process::getgid();
+    if rustix::process::getuid().is_root() {
+        return own.as_raw() + 1;
+    }
+    let groups = rustix::process::getgroups().unwrap();
+    groups.into_iter().find(|group| *group != own).unwrap_or(own).as_raw()
+}
+
+#[test]
+fn session_files_get_the_group_of_the_database_and_the_folder_passes_its_own_on() {
+    let group = another_group();
+    let look = |path: &Path| {
+        let data = fs::metadata(path).unwrap();
+        (data.gid(), data.mode() & 0o7777)
+    };
+    for (parent_mode, folder_mode) in [(0o2770, 0o2770), (0o770, 0o770)] {
+        let parent = Place::new();
+        fs::create_dir(&parent.0).unwrap();
+        chown(&parent.0, None, Some(group)).unwrap();
+        fs::set_permissions(&parent.0, fs::Permissions::from_mode(parent_mode)).unwrap();
+        let folder = parent.0.join("tenure.db-sessions");
+        let users = Sharing { mode: 0o100_660, group: Some(group) };
+        let files = SessionFiles::open(&folder, users).unwrap().unwrap();
+        let _held = files.hold(id(1)).unwrap();
+        assert_eq!(look(&folder), (group, folder_mode));
+        assert_eq!(look(&folder.join(id(1).to_string())), (group, 0o660));
+    }
 }
 
 #[test]
@@ -344,14 +378,14 @@ fn a_frozen_process_is_not_dead() {
 #[test]
 fn files_that_are_not_local_prove_nothing() {
     let (log, _here) = Log::start();
-    assert!(SessionFiles::open(Path::new("/proc/self/fd"), 0o600).unwrap().is_none());
+    assert!(SessionFiles::open(Path::new("/proc/self/fd"), Sharing::OWNER).unwrap().is_none());
     let told = log.with(&["WARN", "not a local file system", "/fd file_system=", "0x9fa0"]);
     assert_eq!(told.len(), 1, "{:?}", log.lines());
-    let error = SessionFiles::open(Path::new("/proc/none"), 0o600).unwrap_err();
+    let error = SessionFiles::open(Path::new("/proc/none"), Sharing::OWNER).unwrap_err();
     assert!(error.to_string().starts_with("could not make /proc/none: "), "{error}");
     let place = Place::new();
     fs::write(&place.0, "").unwrap();
-    let error = SessionFiles::open(&place.0, 0o600).unwrap_err();
+    let error = SessionFiles::open(&place.0, Sharing::OWNER).unwrap_err();
     assert!(error.to_string().contains(place.0.to_str().unwrap()), "{error}");
     fs::remove_file(&place.0).unwrap();
 }
