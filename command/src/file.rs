@@ -2,16 +2,20 @@
 
 use std::{
     ffi::OsStr,
-    io,
+    fs, io,
     mem::MaybeUninit,
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use tokio::sync::mpsc;
 
-use crate::{exit::Failure, say};
+use crate::say;
+
+/// Time between two looks at a file that the kernel gives no notice of.
+const LOOK: Duration = Duration::from_secs(3);
 
 /// A file that is read again when it changes; or none.
 #[derive(Debug)]
@@ -21,12 +25,10 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
-    pub(crate) fn of(path: Option<&Path>) -> Result<Self, Failure> {
-        let cannot = |path: &Path, error| {
-            Failure::failed(format!("cannot watch {} for changes: {error}", path.display()))
-        };
-        let changes = path.map(|path| follow(path).map_err(|error| cannot(path, error))).transpose()?;
-        Ok(Self { path: path.map(ToOwned::to_owned), changes })
+    /// Follows a file from now on, on the runtime that this is called on.
+    pub(crate) fn of(path: Option<&Path>) -> Self {
+        let changes = path.map(|path| follow(path).unwrap_or_else(|error| look_instead(path, &error)));
+        Self { path: path.map(ToOwned::to_owned), changes }
     }
 
     pub(crate) const fn is_there(&self) -> bool {
@@ -53,6 +55,35 @@ impl Followed {
     pub(crate) fn blank(&self) -> Option<&Path> {
         self.path.as_deref().filter(|path| path.metadata().is_ok_and(|file| file.len() == 0))
     }
+}
+
+/// Looks at a file from time to time, as it cannot be followed.
+fn look_instead(file: &Path, error: &io::Error) -> mpsc::Receiver<()> {
+    let name = file.to_owned();
+    let look = move || {
+        let seen = fs::metadata(&name).ok()?;
+        Some((seen.modified().ok(), seen.len(), seen.dev(), seen.ino()))
+    };
+    let (send, receive) = mpsc::channel(1);
+    let mut last = look();
+    say::say(format_args!(
+        "the kernel gives no notice of changes of {}, so it is looked at every {}: {error} (the limit may be \
+         fs.inotify.max_user_instances)",
+        file.display(),
+        humantime::format_duration(LOOK)
+    ));
+    tokio::spawn(async move {
+        while !send.is_closed() {
+            tokio::time::sleep(LOOK).await;
+            let now = look();
+            if now != last {
+                last = now;
+                // A notice that was not heard yet stands for all that came since.
+                let _ = send.try_send(());
+            }
+        }
+    });
+    receive
 }
 
 /// Follows the folder of a file, as a file that is replaced by another is not the one that was opened. What is in a

@@ -108,15 +108,15 @@ pub(crate) async fn run(common: &Common, spread: Spread) -> Result<u8, Failure> 
     });
     let share = share.map_err(Failure::from)?;
     served.ready();
-    serve(&spread, &mut served, &share).await?;
+    serve(&spread, &mut served, &share).await;
     share.stop().await;
     Ok(served.stop().await)
 }
 
 /// Reads the file again whenever it is told to, until this is to end.
-async fn serve(spread: &Spread, served: &mut Served, share: &Share) -> Result<(), Failure> {
+async fn serve(spread: &Spread, served: &mut Served, share: &Share) {
     let file = (!spread.is_stdin()).then_some(spread.tasks.as_path());
-    let mut file = Followed::of(file)?;
+    let mut file = Followed::of(file);
     while served.reload(&mut file).await {
         match spread.read() {
             Ok(tasks) => {
@@ -127,7 +127,6 @@ async fn serve(spread: &Spread, served: &mut Served, share: &Share) -> Result<()
             Err(failure) => say::say(format_args!("the tasks stay as they are: {failure}")),
         }
     }
-    Ok(())
 }
 
 impl Spread {

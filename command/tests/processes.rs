@@ -10,6 +10,7 @@ mod exec_rounds;
 mod exec_terminal;
 mod log;
 mod looking;
+mod no_inotify;
 mod pty;
 #[path = "../../tests/support/rounds.rs"]
 mod rounds;

@@ -22,8 +22,6 @@ use tenure::{
 };
 use tenure_conformance::Fixture;
 
-use crate::wait::until_blocking;
-
 /// A folder of a test's own.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
@@ -63,18 +61,7 @@ impl Folder {
     }
 
     pub(crate) fn open(&self) -> SqliteStore {
-        self.open_with(&SqliteOptions::new())
-    }
-
-    /// Linux counts what watched a file for a while after it is closed, and a user may have 128: it tries again.
-    fn open_with(&self, options: &SqliteOptions) -> SqliteStore {
-        let is_passing = |error: &String| error.contains("max_user_instances");
-        let open =
-            || match SqliteStore::open_with(self.database(), options.clone()).map_err(|e| e.to_string()) {
-                Err(error) if is_passing(&error) => Err(error),
-                opened => Ok(opened.unwrap()),
-            };
-        until_blocking("the store is opened", open)
+        SqliteStore::open(self.database()).unwrap()
     }
 
     /// SQLite itself, on the same file: an operator's shell.
@@ -105,7 +92,7 @@ pub(crate) struct InFolder {
 
 impl InFolder {
     pub(crate) fn store(folder: Folder, options: &SqliteOptions) -> Arc<dyn Store> {
-        let store = folder.open_with(options);
+        let store = SqliteStore::open_with(folder.database(), options.clone()).unwrap();
         Arc::new(Self { store, _folder: folder })
     }
 }

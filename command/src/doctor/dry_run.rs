@@ -139,7 +139,7 @@ async fn hand_over(
                 "{says}: no change notifications; waiters poll every {}",
                 humantime::format_duration(second.config().poll_interval())
             ),
-            "connect to the members of a replica set: a mongos gives no hints",
+            "see inotify above; on MongoDB connect to the members of a replica set, for a mongos gives no hints",
         ),
     }
     got.release().await.map_err(|error| error.to_string())?;

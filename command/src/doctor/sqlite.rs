@@ -6,7 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{Access, access};
+use rustix::fs::{
+    Access, access,
+    inotify::{self, CreateFlags},
+};
 
 use super::findings::Findings;
 use crate::key_lock;
@@ -35,6 +38,14 @@ pub(super) fn look(path: &Path, findings: &mut Findings) {
         } else {
             findings.ok("log", format!("the log beside the file has {}", size(log.len())));
         }
+    }
+    match inotify::init(CreateFlags::CLOEXEC) {
+        Ok(_) => findings.ok("inotify", "the kernel gives notice of changes"),
+        Err(error) => findings.warning(
+            "inotify",
+            format!("the kernel gives no notice of changes, so waiters poll: {error}"),
+            "raise fs.inotify.max_user_instances (sysctl): a process that uses a SQLite file takes two of its user's",
+        ),
     }
     // The folders lie beside the file itself, by whatever links it is named.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -154,7 +165,7 @@ mod tests {
         fs::File::create(folder.join("tenure.db-wal")).unwrap().set_len(LOG + 1).unwrap();
         look(&folder.join("tenure.db"), &mut findings);
         fs::remove_dir_all(&folder).unwrap();
-        assert!(findings.render(false).contains("WARNING     log   the log beside the file has 64 MiB"));
+        assert!(findings.render(false).contains("WARNING     log      the log beside the file has 64 MiB"));
     }
 
     #[test]

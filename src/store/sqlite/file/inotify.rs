@@ -43,13 +43,27 @@ pub(crate) enum Woken {
 
 /// A watch on one path.
 pub(crate) struct Watch {
-    inotify: OwnedFd,
+    /// None until the path is watched.
+    inotify: Option<OwnedFd>,
     stop: Arc<OwnedFd>,
 }
 
 impl Watch {
     /// Watches a path for these events. What happens from then on is told.
     pub(crate) fn new(path: &Path, events: WatchFlags) -> io::Result<(Self, Stop)> {
+        let (mut watch, stop) = Self::of_nothing()?;
+        watch.begin(path, events)?;
+        Ok((watch, stop))
+    }
+
+    /// Watches nothing until it [begins](Self::begin), and can be ended all the same.
+    pub(crate) fn of_nothing() -> io::Result<(Self, Stop)> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        Ok((Self { inotify: None, stop: stop.clone() }, Stop(stop)))
+    }
+
+    /// Watches a path for these events from now on.
+    pub(crate) fn begin(&mut self, path: &Path, events: WatchFlags) -> io::Result<()> {
         let say = |error: Errno, hint: &str| {
             let text = format!("could not watch {}: {error}{hint}", path.display());
             io::Error::new(io::Error::from(error).kind(), text)
@@ -62,10 +76,8 @@ impl Watch {
             let many = error == Errno::NOSPC;
             say(error, if many { " (the limit is fs.inotify.max_user_watches)" } else { "" })
         })?;
-        let stop =
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| say(error, ""))?;
-        let stop = Arc::new(stop);
-        Ok((Self { inotify, stop: stop.clone() }, Stop(stop)))
+        self.inotify = Some(inotify);
+        Ok(())
     }
 
     /// Waits until something is told, or this is to end, or that time is over.
@@ -73,8 +85,9 @@ impl Watch {
         // One that is too long for the kernel is for ever.
         let at_most = at_most.and_then(|time| Timespec::try_from(time).ok());
         let (told, stopped) = loop {
+            let watched = self.inotify.as_ref().map_or(self.stop.as_fd(), AsFd::as_fd);
             let mut both = [
-                PollFd::from_borrowed_fd(self.inotify.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(watched, PollFlags::IN),
                 PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
             ];
             match poll(&mut both, at_most.as_ref()) {
@@ -93,7 +106,8 @@ impl Watch {
     /// Reads all that was told, without waiting: what happened, and the name of the file in a folder.
     pub(crate) fn read(&self, mut each: impl FnMut(ReadFlags, Option<&OsStr>)) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); 4096];
-        let mut reader = Reader::new(&self.inotify, &mut space);
+        let Some(inotify) = &self.inotify else { return Ok(()) };
+        let mut reader = Reader::new(inotify, &mut space);
         loop {
             match reader.next() {
                 Ok(event) => {
@@ -123,6 +137,15 @@ mod tests {
         let thread = std::thread::spawn(move || watch.wait(None).unwrap());
         drop(stop);
         assert_eq!(thread.join().unwrap(), Woken::Stopped);
+    }
+
+    #[test]
+    fn a_watch_of_nothing_waits_until_its_time_is_over_or_its_owner_lets_go() {
+        let (watch, stop) = Watch::of_nothing().unwrap();
+        assert_eq!(watch.wait(Some(Duration::from_millis(1))).unwrap(), Woken::Late);
+        watch.read(|events, _| panic!("{events:?}")).unwrap();
+        drop(stop);
+        assert_eq!(watch.wait(None).unwrap(), Woken::Stopped);
     }
 
     #[test]

@@ -25,6 +25,10 @@ const SOON: Duration = Duration::from_secs(2);
 const LATEST: Duration = Duration::from_secs(30);
 const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// The times between two attempts to watch the folder, where the first one failed: a user has so many instances of
+/// inotify. All files are looked at with each.
+const SHORTEST_AGAIN: Duration = Duration::from_millis(100);
+const LONGEST_AGAIN: Duration = Duration::from_secs(10);
 /// The number of sessions that are looked at together.
 const PART: usize = 500;
 
@@ -59,14 +63,20 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Starts the thread: it looks at all files once, and then at each that is closed.
+    /// Starts the thread: it looks at all files once, and then at each that is closed. While the folder cannot be
+    /// watched it looks at all of them from time to time.
     ///
     /// # Errors
-    /// The folder cannot be watched, or the thread cannot be started.
+    /// The thread cannot be started.
     pub(crate) fn start(files: Arc<SessionFiles>, register: impl Register) -> io::Result<Self> {
+        let (watch, stop) = Watch::of_nothing()?;
+        let mut ear = Ear { files, register, watch, awaited: BTreeMap::new(), again: None };
         // Before the files are looked at, so that none is closed in between.
-        let (watch, stop) = Watch::new(files.path(), WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR)?;
-        let ear = Ear { files, register, watch, awaited: BTreeMap::new() };
+        if let Err(error) = ear.watch() {
+            let folder = ear.files.path().display();
+            words::warn!(%folder, %error, "no notice of crashes from the kernel: takeovers take up to 10 s longer");
+            ear.again = Some(SHORTEST_AGAIN);
+        }
         let under = words::Under::current();
         let thread = std::thread::Builder::new().name("tenure-proof".to_owned());
         let thread = thread.spawn(move || under.run(|| ear.run()))?;
@@ -96,15 +106,21 @@ struct Ear<R> {
     register: R,
     watch: Watch,
     awaited: BTreeMap<SessionId, Awaited>,
+    /// The pause before the folder is tried to be watched again; none while it is watched.
+    again: Option<Duration>,
 }
 
 impl<R: Register> Ear<R> {
+    fn watch(&mut self) -> io::Result<()> {
+        self.watch.begin(self.files.path(), WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR)
+    }
+
     fn run(mut self) {
         self.sweep();
         loop {
-            let heard = match self.watch.wait(self.pause()) {
+            let heard = match self.watch.wait(self.again.or_else(|| self.pause())) {
                 Ok(Woken::Stopped) => return,
-                Ok(Woken::Late) => Ok(()),
+                Ok(Woken::Late) => self.look_again(),
                 Ok(Woken::Told) => self.hear(),
                 Err(error) => Err(error),
             };
@@ -115,6 +131,18 @@ impl<R: Register> Ear<R> {
             }
             self.prove();
         }
+    }
+
+    /// Watches the folder if that can be done now, and looks at every file; only while it is not watched.
+    fn look_again(&mut self) -> io::Result<()> {
+        let Some(pause) = self.again else { return Ok(()) };
+        self.again = match self.watch() {
+            Ok(()) => None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
+            Err(_) => Some((pause * 2).min(LONGEST_AGAIN)),
+        };
+        self.sweep();
+        Ok(())
     }
 
     /// Looks at every file: those that were closed before this began, or while too much happened to be told of.

@@ -1,0 +1,98 @@
+//! The command where the kernel gives no notice of changes: a user has so many instances of inotify, here none.
+
+use std::{
+    fs::{self, File},
+    process::{Command, Stdio},
+};
+
+use rustix::process::Signal;
+
+use crate::cli::{Folder, Running, output, set_variables, stderr, stdout, tenure, until_lines, until_there};
+
+/// Lets a command have no instance of inotify, in a user namespace of its own.
+const NONE: &str = "echo 0 > /proc/sys/user/max_inotify_instances && exec \"$@\"";
+/// A ttl that no test waits for.
+const LONG: [&str; 4] = ["--refresh-duration", "10m", "--refresh-interval", "500ms"];
+
+/// The same command without inotify.
+fn without(of: &Command) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "sh", "-c", NONE, "sh"]).arg(of.get_program()).args(of.get_args());
+    command.stdin(Stdio::null());
+    set_variables(&mut command, of);
+    command
+}
+
+/// Returns whether this machine lets its users have namespaces, and limits in them.
+fn may_limit(test: &str) -> bool {
+    let tried = output(&mut without(&Command::new("true")));
+    if !tried.status.success() {
+        println!("{test} was left out, since it cannot limit inotify here: {}", stderr(&tried));
+    }
+    tried.status.success()
+}
+
+fn exec(folder: &Folder, script: &str) -> Command {
+    let mut command = tenure(&folder.store());
+    command.args(LONG).args(["exec", "--key", "k", "--", "sh", "-c", script]);
+    without(&command)
+}
+
+/// A key that is given back is found by a poll, and that of a process that was killed by a look at all files.
+#[test]
+fn without_inotify_keys_are_handed_over_and_crashes_are_found() {
+    if !may_limit("without_inotify_keys_are_handed_over_and_crashes_are_found") {
+        return;
+    }
+    let folder = Folder::new("no-inotify");
+    let begun = |name: &str| format!("echo > {}; exec sleep 600", folder.join(name).display());
+    let first = Running::start(&mut exec(&folder, &begun("first")));
+    until_there(&folder.join("first"));
+    let second = Running::start(exec(&folder, &begun("second")).stderr(Stdio::null()));
+    first.signal(Signal::TERM);
+    until_there(&folder.join("second"));
+    let mut third = exec(&folder, "exit 7");
+    let third = Running::start(third.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    second.signal(Signal::KILL);
+    let (status, _, said) = third.output();
+    assert_eq!(status.code(), Some(7), "{said}");
+}
+
+#[test]
+fn without_inotify_a_crontab_is_read_again() {
+    if !may_limit("without_inotify_a_crontab_is_read_again") {
+        return;
+    }
+    let folder = Folder::new("no-inotify-cron");
+    let crontab = folder.join("crontab");
+    let line = |name: &str| format!("# name: {name}\n@every 1s echo >> {}\n", folder.join(name).display());
+    fs::write(&crontab, line("first")).unwrap();
+    let mut command = tenure(&folder.store());
+    command.args(LONG).args(["cron", "--file"]).arg(&crontab);
+    let said = folder.join("said");
+    let mut running = Running::start(without(&command).stderr(File::create(&said).unwrap()));
+    let notice = "the kernel gives no notice of changes of ";
+    until_lines("the notice", &said, |said| said.iter().any(|line| line.contains(notice)));
+    fs::write(&crontab, line("second")).unwrap();
+    until_there(&folder.join("second"));
+    running.signal(Signal::TERM);
+    assert_eq!(running.join().code(), Some(0));
+    let said = fs::read_to_string(&said).unwrap();
+    for once in [notice, "no notice of crashes from the kernel"] {
+        assert_eq!(said.matches(once).count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn without_inotify_the_doctor_names_the_limit() {
+    if !may_limit("without_inotify_the_doctor_names_the_limit") {
+        return;
+    }
+    let folder = Folder::new("no-inotify-doctor");
+    assert!(output(tenure(&folder.store()).args(["exec", "--key", "k", "--", "true"])).status.success());
+    let found = output(&mut without(tenure(&folder.store()).args(["doctor", "--color", "never"])));
+    let report = stdout(&found);
+    assert_eq!(found.status.code(), Some(1), "{report}");
+    let is_found = report.lines().any(|line| line.starts_with("WARNING     inotify "));
+    assert!(is_found && report.contains("fs.inotify.max_user_instances"), "{report}");
+}
