@@ -97,7 +97,7 @@ pub(crate) async fn run(common: &Common, cron: Cron) -> Result<u8, Failure> {
         }
     }
     drop(running);
-    Ok(served.stop().await)
+    served.stop().await
 }
 
 impl Cron {

@@ -99,6 +99,8 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
         got = asked.guard() => got,
         // No child runs yet to which it would have to be passed.
         came = first(&mut signals) => Ok(Acquisition::Not(ended_by(came), None)),
+        // Else it would wait for ever.
+        failure = place.lost(&elect) => Err(failure),
     };
     let (guard, key_file) = match got {
         Ok(Acquisition::Guard(guard, key_file)) => (guard, key_file),

@@ -7,9 +7,15 @@ use std::{
     sync::Arc,
 };
 
+use futures::{FutureExt, future::BoxFuture};
 #[cfg(feature = "mongodb")]
 use tenure::store::mongo::{ConnectError, MongoOptions, MongoStore};
-use tenure::store::{Store, sqlite::SqliteStore};
+use tenure::{
+    Elect,
+    elect::Work,
+    store::{Store, sqlite::SqliteStore},
+};
+use tokio::time::Instant;
 
 use crate::{
     exit::Failure,
@@ -154,6 +160,32 @@ impl OpenStore {
             file: None,
             kind: Opened::Mongo(store),
         })
+    }
+
+    /// Waits until no heartbeat has been possible on the store's file for a whole ttl, for a reason that does not pass
+    /// by itself: the file was replaced, say. Errors of a server never end this, for it may be mended meanwhile.
+    pub(crate) fn lost(&self, elect: &Elect) -> BoxFuture<'static, Failure> {
+        if self.file.is_none() {
+            return std::future::pending().boxed();
+        }
+        let elect = elect.clone();
+        let lost = async move {
+            let mut looks = tokio::time::interval(elect.config().refresh_interval());
+            let mut since = None;
+            loop {
+                looks.tick().await;
+                let mut troubles = elect.health().troubles.into_iter();
+                let Some(trouble) = troubles.find(|trouble| trouble.work == Work::Beats && trouble.lasting)
+                else {
+                    since = None;
+                    continue;
+                };
+                if since.get_or_insert_with(Instant::now).elapsed() >= elect.config().ttl() {
+                    return Failure::store(trouble.error);
+                }
+            }
+        };
+        lost.boxed()
     }
 
     pub(crate) async fn close(self) {

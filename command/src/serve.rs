@@ -3,8 +3,10 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use clap::Args;
+use futures::future::BoxFuture;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use tenure::Elect;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::{
     child,
@@ -17,7 +19,8 @@ use crate::{
     place::{OpenMode, OpenStore},
     say,
     settings::Settings,
-    signals, times,
+    signals::{self, ReceivedSignal},
+    times,
     under::Patience,
 };
 
@@ -41,7 +44,10 @@ pub(crate) struct Served {
     place: OpenStore,
     notify: Notify,
     _metrics: Option<Metrics>,
-    signals: tokio::sync::mpsc::UnboundedReceiver<signals::ReceivedSignal>,
+    signals: UnboundedReceiver<ReceivedSignal>,
+    /// Ready when the store is lost for good, and that failure.
+    lost: BoxFuture<'static, Failure>,
+    failure: Option<Failure>,
 }
 
 /// The next step of a served instance.
@@ -76,6 +82,8 @@ impl Served {
             metrics.serve(elect.clone());
         }
         Ok(Self {
+            lost: place.lost(&elect),
+            failure: None,
             elect,
             settings,
             patience,
@@ -97,16 +105,20 @@ impl Served {
         self.notify.watchdog(&self.elect);
     }
 
-    /// Waits until a file is to be read again. Returns false if this is to end.
+    /// Waits until a file is to be read again. Returns false if this is to end, and is not called again then.
     pub(crate) async fn reload(&mut self, file: &mut Followed) -> bool {
         loop {
             tokio::select! {
-                next = self.next() => match next {
+                next = next(&mut self.signals) => match next {
                     Next::Stop => return false,
                     Next::Reload if !file.is_there() => return false,
                     Next::Reload => {}
                 },
                 () = file.changed() => {}
+                failure = &mut self.lost => {
+                    self.failure = Some(failure);
+                    return false;
+                }
             }
             let Some(blank) = file.blank() else { return true };
             say::say(format_args!(
@@ -116,20 +128,8 @@ impl Served {
         }
     }
 
-    /// Waits for the next signal that says something.
-    async fn next(&mut self) -> Next {
-        loop {
-            match self.signals.recv().await {
-                Some(came) if came.signal == SIGHUP && !came.from_terminal => return Next::Reload,
-                Some(came) if [SIGHUP, SIGINT, SIGQUIT, SIGTERM].contains(&came.signal) => return Next::Stop,
-                Some(_) => {}
-                None => std::future::pending().await,
-            }
-        }
-    }
-
     /// Ends all children, gives everything back and closes the store.
-    pub(crate) async fn stop(self) -> u8 {
+    pub(crate) async fn stop(self) -> Result<u8, Failure> {
         self.notify.stopping();
         let report = self.elect.close().await;
         for lock in &report.overran {
@@ -137,8 +137,24 @@ impl Served {
                 "a process still runs under {lock}; keeping the lock until its lease expires"
             ));
         }
-        drop(self.elect);
+        drop((self.elect, self.lost));
         self.place.close().await;
-        if report.overran.is_empty() { 0 } else { crate::exit::FAILED }
+        match self.failure {
+            Some(failure) => Err(failure),
+            None if report.overran.is_empty() => Ok(0),
+            None => Ok(crate::exit::FAILED),
+        }
+    }
+}
+
+/// Waits for the next signal that says something.
+async fn next(signals: &mut UnboundedReceiver<ReceivedSignal>) -> Next {
+    loop {
+        match signals.recv().await {
+            Some(came) if came.signal == SIGHUP && !came.from_terminal => return Next::Reload,
+            Some(came) if [SIGHUP, SIGINT, SIGQUIT, SIGTERM].contains(&came.signal) => return Next::Stop,
+            Some(_) => {}
+            None => std::future::pending().await,
+        }
     }
 }

@@ -110,7 +110,7 @@ pub(crate) async fn run(common: &Common, spread: Spread) -> Result<u8, Failure> 
     served.ready();
     serve(&spread, &mut served, &share).await;
     share.stop().await;
-    Ok(served.stop().await)
+    served.stop().await
 }
 
 /// Reads the file again whenever it is told to, until this is to end.

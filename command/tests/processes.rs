@@ -12,6 +12,7 @@ mod log;
 mod looking;
 mod no_inotify;
 mod pty;
+mod replaced;
 #[path = "../../tests/support/rounds.rs"]
 mod rounds;
 mod serve;
