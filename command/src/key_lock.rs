@@ -30,7 +30,7 @@ const PASSES_GROUP_ON: u32 = 0o2000;
 
 /// Users that the store is open to: the locks of its keys are open to the same.
 struct Sharing {
-    /// Its read and write permission bits.
+    /// Read and write permission bits of the store.
     mode: u32,
     group: u32,
 }

@@ -7,12 +7,12 @@ use std::{
 
 use rustix::process::Signal;
 
-use crate::cli::{Folder, Running, output, set_variables, stderr, stdout, tenure, until_lines, until_there};
+use crate::cli::{
+    Folder, LONG, Running, output, set_variables, stderr, stdout, tenure, until_lines, until_there,
+};
 
 /// Lets a command have no instance of inotify, in a user namespace of its own.
 const NONE: &str = "echo 0 > /proc/sys/user/max_inotify_instances && exec \"$@\"";
-/// A ttl that no test waits for.
-const LONG: [&str; 4] = ["--refresh-duration", "10m", "--refresh-interval", "500ms"];
 
 /// The same command without inotify.
 fn without(of: &Command) -> Command {

@@ -8,6 +8,7 @@ mod cli;
 mod exec;
 mod exec_rounds;
 mod exec_terminal;
+mod group;
 mod log;
 mod looking;
 mod no_inotify;

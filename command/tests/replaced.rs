@@ -21,7 +21,7 @@ fn command(folder: &Folder, words: &[&str]) -> Command {
 
 /// As a supervisor needs it, which starts again what has ended.
 #[test]
-fn whatever_waits_on_a_file_that_was_replaced_ends_a_ttl_later_and_says_why() {
+fn commands_that_wait_on_a_replaced_file_end_a_ttl_later_and_say_why() {
     let folder = Folder::new("replaced");
     let script = |name: &str| format!("echo >> {}; exec sleep 600", folder.join(name).display());
     let tasks = folder.join("tasks");

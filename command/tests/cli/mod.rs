@@ -15,6 +15,8 @@ use crate::wait::until_blocking;
 
 /// A lease that no slow machine loses, and short times between heartbeats: they bring what is waited for.
 pub(crate) const STEADY: [&str; 4] = ["--refresh-duration", "30s", "--refresh-interval", "500ms"];
+/// A lease that no test waits for.
+pub(crate) const LONG: [&str; 4] = ["--refresh-duration", "10m", "--refresh-interval", "500ms"];
 /// A lease for a test that waits for its end. A machine that stands still for three seconds does not lose it.
 pub(crate) const SHORT: [&str; 4] = ["--refresh-duration", "6s", "--refresh-interval", "500ms"];
 

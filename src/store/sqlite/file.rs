@@ -201,7 +201,10 @@ fn create_at(new: &Path, path: &Path, folder: &Path) -> Result<(), OpenError> {
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    drop(options.open(new).map_err(failed)?);
+    let file = options.open(new).map_err(failed)?;
+    open_to_group(&file, folder).map_err(failed)?;
+    // Before SQLite opens it, whose locks would go with this close.
+    drop(file);
     let connection = Connection::open_with_flags(new, flags()).map_err(of_sqlite)?;
     tables::create(&connection).map_err(of_sqlite)?;
     let _mode: String =
@@ -213,6 +216,24 @@ fn create_at(new: &Path, path: &Path, folder: &Path) -> Result<(), OpenError> {
     }
     // The name is kept, too.
     fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
+}
+
+/// Opens a new file to the group of its folder, if that is a folder of a group: the group may write to it, and files in
+/// it get that group.
+#[cfg(unix)]
+fn open_to_group(file: &fs::File, folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    const OF_GROUP: u32 = 0o2020;
+    if fs::metadata(folder)?.mode() & OF_GROUP != OF_GROUP {
+        return Ok(());
+    }
+    file.set_permissions(fs::Permissions::from_mode(0o660))
+}
+
+#[cfg(not(unix))]
+fn open_to_group(_: &fs::File, _: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 fn flags() -> OpenFlags {
