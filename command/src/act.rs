@@ -83,7 +83,7 @@ impl<'a> Action<'a> {
     async fn new(common: &'a Common, because: &Because) -> Result<Self, Failure> {
         let why = Why::new(&because.why).map_err(|error| Failure::usage(format!("--why: {error}")))?;
         let by = Settings::of(common)?.config.holder().clone();
-        let look = OpenNamespace::open(common).await?;
+        let look = OpenNamespace::open_to_act(common).await?;
         let operator = look.operator(by);
         Ok(Self { look, operator, why, yes: because.yes, common })
     }

@@ -58,10 +58,11 @@ async fn find(settings: &Settings, read_only: bool) -> Result<(Findings, Option<
     let purpose = if read_only || is_no_file { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
     match OpenStore::open(settings, purpose).await {
         Ok(place) => {
-            findings.ok("open", format!("{} can be opened and used", place.name));
             if read_only {
-                findings.untested("dry run", "this run only reads");
+                findings.ok("open", format!("{} can be opened and read", place.name));
+                findings.untested("dry run", "this run only reads, and locks no key");
             } else {
+                findings.ok("open", format!("{} can be opened and used", place.name));
                 dry_run::run(&place, &settings.config, &mut findings).await;
             }
             place.close().await;

@@ -13,7 +13,10 @@ use tenure::store::mongo::{ConnectError, MongoOptions, MongoStore};
 use tenure::{
     Elect,
     elect::Work,
-    store::{Store, sqlite::SqliteStore},
+    store::{
+        Store,
+        sqlite::{OpenError, SqliteStore},
+    },
 };
 use tokio::time::Instant;
 
@@ -25,9 +28,11 @@ use crate::{
 /// The mode in which a store is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpenMode {
-    /// Read-only: never creates the store.
+    /// Read-only: needs the rights to read alone, and never creates the store.
     ReadOnly,
-    /// Read-write.
+    /// Read-write, of a store that is there.
+    Existing,
+    /// Read-write: creates the store where there is none.
     ReadWrite,
 }
 
@@ -108,7 +113,7 @@ impl OpenStore {
     async fn sqlite(path: &Path, is_default: bool, purpose: OpenMode) -> Result<Self, Failure> {
         let path = path.to_owned();
         let open = move || {
-            if purpose == OpenMode::ReadOnly {
+            if purpose != OpenMode::ReadWrite {
                 look_for(&path)?;
             }
             if is_default && let Some(folder) = path.parent() {
@@ -122,6 +127,9 @@ impl OpenStore {
             let store = SqliteStore::open(&path).map_err(|error| {
                 let advice = if is_on_a_disk_that_is_read_only(&path) {
                     "; the disk is read only: mount it for writing, or name a file on another"
+                } else if purpose == OpenMode::ReadOnly && matches!(error, OpenError::ReadOnly { .. }) {
+                    "; that holds for looking, too: let a group of this user write both (chmod g+rw the file, \
+                     chmod g+rwx the folder)"
                 } else {
                     ""
                 };
@@ -143,7 +151,9 @@ impl OpenStore {
 
     #[cfg(feature = "mongodb")]
     async fn mongo(uri: &str, file: Option<PathBuf>, purpose: OpenMode) -> Result<Self, Failure> {
-        let mut options = MongoOptions::new().create(purpose == OpenMode::ReadWrite);
+        let mut options = MongoOptions::new()
+            .create(purpose == OpenMode::ReadWrite)
+            .read_only(purpose == OpenMode::ReadOnly);
         if let Some(file) = file {
             options = options.uri_from(move || {
                 let file = file.clone();

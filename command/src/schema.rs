@@ -1,6 +1,6 @@
 //! `tenure schema`: the needs of a database, for administrators who prepare it by hand.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::{common::Common, exit::Failure, out, place::StoreUri, settings::Settings};
 
@@ -12,6 +12,16 @@ pub(crate) struct Schema {
     /// Database [default: that of the store's URI, or tenure]
     #[arg(long, value_name = "NAME")]
     database: Option<String>,
+
+    /// Role to print: the full one with the indexes, or that of a user who only looks
+    #[arg(long, value_enum, default_value_t = Role::Full, value_name = "ROLE")]
+    role: Role,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Role {
+    Full,
+    Reader,
 }
 
 pub(crate) fn run(common: &Common, schema: &Schema) -> Result<u8, Failure> {
@@ -23,14 +33,19 @@ pub(crate) fn run(common: &Common, schema: &Schema) -> Result<u8, Failure> {
     };
     let script = match place {
         StoreUri::Sqlite(path) => {
+            let purpose = match schema.role {
+                Role::Full => "use",
+                Role::Reader => "look into",
+            };
             format!(
                 "-- {} needs no preparation: tenure makes the file and its tables at the first use.\n\
-                 -- Every user with the right to write into its folder may use it.\n",
+                 -- To {purpose} it, a user needs the rights to read and write the file and its folder: for a group,\n\
+                 -- chmod g+rw the file, and chmod g+rwx the folder.\n",
                 path.display()
             )
         }
         #[cfg(feature = "mongodb")]
-        StoreUri::Mongo(uri) => script(schema.database.clone(), &uri),
+        StoreUri::Mongo(uri) => script(schema.database.clone(), &uri, schema.role),
         #[cfg(not(feature = "mongodb"))]
         StoreUri::Mongo(_) => return Err(crate::place::no_driver()),
     };
@@ -39,12 +54,16 @@ pub(crate) fn run(common: &Common, schema: &Schema) -> Result<u8, Failure> {
 }
 
 #[cfg(feature = "mongodb")]
-fn script(database: Option<String>, uri: &str) -> String {
+fn script(database: Option<String>, uri: &str, role: Role) -> String {
     use tenure::store::mongo::{MongoOptions, index_script, role_script};
 
     let database = database.or_else(|| database_of(uri)).unwrap_or_else(|| "tenure".to_owned());
-    let options = MongoOptions::new();
-    format!("{}\n{}", index_script(&database, &options), role_script(&database, &options))
+    let options = MongoOptions::new().read_only(role == Role::Reader);
+    let script = role_script(&database, &options);
+    match role {
+        Role::Full => format!("{}\n{script}", index_script(&database, &options)),
+        Role::Reader => script,
+    }
 }
 
 /// The database that a connection string names.

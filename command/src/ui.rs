@@ -56,7 +56,11 @@ pub(crate) async fn run(common: &Common, ui: Ui) -> Result<u8, Failure> {
     let end = signals::ended()?;
     let settings = Arc::new(Settings::of(common)?);
     let by = settings.config.holder().clone();
-    let look = OpenNamespace::open(common).await?;
+    let look = if ui.allow_actions {
+        OpenNamespace::open_to_act(common).await?
+    } else {
+        OpenNamespace::open(common).await?
+    };
     let listener = TcpListener::bind(ui.listen)
         .await
         .map_err(|error| Failure::config(format!("cannot listen on {} (--listen): {error}", ui.listen)))?;

@@ -165,6 +165,8 @@ async fn users_who_may_not_and_passwords_that_are_wrong_are_named() {
     reader.has("untested", "members", "the user may not ask for the state of the members");
     reader.has("bad", "open", "insert, update, remove on tenure.sessions");
     assert_eq!(reader.code, Some(69), "{}", reader.text);
+    let looks = doctor(&deployment.uri_as("reader", "s3cret", "admin"), &["--read-only"]).await;
+    looks.has("ok", "open", "can be opened and read");
     let wrong = doctor(&deployment.uri_as("reader", "s4cret", "admin"), &[]).await;
     wrong.has("bad", "login", "the server refuses the login");
     assert_eq!(wrong.code, Some(69), "{}", wrong.text);
@@ -177,7 +179,7 @@ async fn users_who_may_not_and_passwords_that_are_wrong_are_named() {
     let deaf = doctor(&deployment.uri_as("deaf", "s3cret", "admin"), &[]).await;
     deaf.has("warning", "hints", "the user \"deaf\" may not insert, convertToCapped on tenure.bells_");
     assert_eq!(deaf.code, Some(1), "{}", deaf.text);
-    for report in [reader, wrong, deaf] {
+    for report in [reader, looks, wrong, deaf] {
         assert!(!report.text.contains("s3cret") && !report.text.contains("s4cret"), "{}", report.text);
     }
 }

@@ -1,7 +1,7 @@
 //! Rights that tenure asks for at its start: those of the role that `docs/operations.md` shows, each of which it
 //! names where it is lacking.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use futures::{StreamExt, stream, stream::BoxStream};
 use mongodb::{
@@ -9,12 +9,14 @@ use mongodb::{
     bson::{Bson, Document, doc, serialize_to_bson},
 };
 use tenure::{
+    Applied,
     model::SessionId,
     store::{
-        Hint, News, Store, Topic,
+        Hint, LockSeen, News, SessionSeen, Store, Take, Topic, Wait,
         mongo::{ConnectError, MongoOptions, MongoStore, bare},
     },
 };
+use tenure_conformance::{Fixture, LIMIT};
 use tokio::sync::{OnceCell, watch};
 
 use crate::mongodb::{Place, connected, connected_and_logged, refused_for_good};
@@ -80,13 +82,23 @@ impl Guarded {
     }
 }
 
+/// The part of the page that has the role of who only looks.
+fn of_readers() -> &'static str {
+    PAGE.split_once("### Who only looks").expect("the page has such a part").1
+}
+
 /// The privileges on the page, in another database.
 fn documented(database: &str) -> Vec<Document> {
-    let (_, bells) = PAGE.split_once("grantPrivilegesToRole(").expect("the page shows what bells need");
+    documented_in(PAGE, database)
+}
+
+/// The privileges of the first role on a page.
+fn documented_in(page: &str, database: &str) -> Vec<Document> {
+    let (_, bells) = page.split_once("grantPrivilegesToRole(").expect("the page shows what bells need");
     let actions = bells.lines().find_map(|line| line.trim().strip_prefix("\"actions\": "));
     let actions: Vec<String> = serde_json::from_str(actions.expect("these are its actions")).unwrap();
     let actions: Vec<_> = actions.iter().map(String::as_str).collect();
-    role(database).into_iter().chain(of_bells(database, &actions)).collect()
+    role_in(page, database).into_iter().chain(of_bells(database, &actions)).collect()
 }
 
 /// Privileges on the collections of the bells.
@@ -101,7 +113,11 @@ fn of_bells(database: &str, actions: &[&str]) -> Vec<Document> {
 
 /// The privileges of the role alone.
 fn role(database: &str) -> Vec<Document> {
-    let (_, after) = PAGE.split_once("createRole(").expect("the page shows how the role is made");
+    role_in(PAGE, database)
+}
+
+fn role_in(page: &str, database: &str) -> Vec<Document> {
+    let (_, after) = page.split_once("createRole(").expect("the page shows how the role is made");
     let (role, _) = after.split_once("\n})").expect("its end stands on a line of its own");
     let mut role: serde_json::Value = serde_json::from_str(&format!("{role}}}")).expect("it is plain JSON");
     let privileges = role["privileges"].as_array_mut().unwrap();
@@ -185,6 +201,82 @@ async fn rights_of_the_documented_role_are_all_needed_and_named_where_they_are_l
         })
         .await;
     place.is_empty().await;
+}
+
+/// Reads all that is in a corner of a store: a session with a lock, for which another waits.
+async fn look_at_all(store: &MongoStore, fixture: &Fixture, session: SessionId, waiter: &Wait) {
+    let (namespace, schedule) = (fixture.namespace(), fixture.schedule("nightly"));
+    let lock = waiter.lock.clone();
+    let seen = store.observe(vec![session], LIMIT).await.unwrap();
+    assert!(matches!(seen[..], [SessionSeen::Alive(_)]), "{seen:?}");
+    assert_eq!(store.sessions(namespace.clone(), None, 10, LIMIT).await.unwrap().items.len(), 1);
+    let seen = store.locks(vec![lock.clone()], LIMIT).await.unwrap();
+    assert!(matches!(seen[..], [LockSeen::Found(_)]), "{seen:?}");
+    assert_eq!(store.list_locks(namespace.clone(), None, None, 10, LIMIT).await.unwrap().items.len(), 1);
+    assert_eq!(store.held_by(session, None, 10, LIMIT).await.unwrap().items.len(), 1);
+    assert_eq!(store.latest_grants(vec![session], 10, LIMIT).await.unwrap().len(), 1);
+    assert_eq!(store.waiters(lock.clone(), 10, LIMIT).await.unwrap().waiters.len(), 1);
+    let place = (lock, waiter.by.session, waiter.by.ticket);
+    assert_eq!(store.places(vec![place], LIMIT).await.unwrap(), [true]);
+    assert!(store.list_schedules(namespace.clone(), None, 10, LIMIT).await.unwrap().items.is_empty());
+    assert_eq!(store.schedules(vec![schedule.clone()], LIMIT).await.unwrap().len(), 1);
+    assert!(store.history(schedule.clone(), None, 10, LIMIT).await.unwrap().items.is_empty());
+    assert_eq!(store.last_runs(vec![schedule], 10, LIMIT).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn the_documented_role_of_a_reader_is_enough_to_read_all_and_writes_nothing() {
+    let place = Guarded::new("looks").await;
+    let options = || MongoOptions::new().read_only(true);
+    let uri = place.user("looks", documented_in(of_readers(), &place.name)).await;
+    let store = place.connect(&uri, options()).await;
+    let there = place.admin.database(&place.name).list_collection_names().await.unwrap();
+    assert_eq!(there, [""; 0], "nothing is created");
+
+    let app = place.user("app", documented(&place.name)).await;
+    let fixture = Fixture::new(Arc::new(place.connect(&app, MongoOptions::new()).await));
+    let session = fixture.opened().await.id;
+    let wait = Wait { lock: fixture.lock("report"), by: fixture.candidate(fixture.session(), 1) };
+    fixture.held(&wait.lock, session, 1).await;
+    fixture.store().wait(vec![wait.clone()], LIMIT).await.unwrap();
+    fixture.settle().await;
+    look_at_all(&store, &fixture, session, &wait).await;
+    let reads = place.user_in("reads", doc! { "role": "read", "db": &place.name }).await;
+    look_at_all(&place.connect(&reads, options()).await, &fixture, session, &wait).await;
+
+    let by = fixture.candidate(session, 2);
+    let take = Take { lock: fixture.lock("another"), by };
+    let error = store.take(vec![take.clone()], Vec::new(), LIMIT).await.unwrap_err();
+    assert_eq!((error.applied(), error.is_retryable()), (Applied::No, false), "{error}");
+    assert!(matches!(fixture.look(&take.lock).await, LockSeen::Absent));
+
+    // A writer has made the bells that it hears.
+    Listener::new(&app, MongoOptions::new().database(&place.name)).await.rings().await;
+    assert_eq!(Listener::new(&uri, options().database(&place.name)).await.deaf().await, None);
+    let uri = place.user("polls", role_in(of_readers(), &place.name)).await;
+    let mut listener = Listener::new(&uri, options().database(&place.name)).await;
+    let told = format!("the user \"polls\" may not find on {}: grant that", listener.place(&place.name));
+    let deaf = listener.deaf().await.unwrap();
+    assert!(deaf.starts_with(&told), "{deaf}");
+}
+
+#[tokio::test]
+async fn rights_of_the_documented_role_of_a_reader_are_all_needed_and_named_where_they_are_lacking() {
+    let place = Guarded::new("least-to-read").await;
+    let cases = with_one_less(&role_in(of_readers(), &place.name));
+    assert_eq!(cases.len(), 1 + 2 * COLLECTIONS.len());
+    for (number, (on, action, privileges)) in cases.into_iter().enumerate() {
+        let user = format!("looks{number}");
+        let uri = place.user(&user, privileges).await;
+        let told = place.lacking(&uri, MongoOptions::new().read_only(true)).await;
+        let on = if on.is_empty() { place.name.clone() } else { format!("{}.{on}", place.name) };
+        assert_eq!(
+            told,
+            format!(
+                "the user {user:?} may not {action} on {on}: grant that; docs/operations.md has the role it needs"
+            )
+        );
+    }
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 /// Records of one page.
 pub(crate) const PAGE: usize = 1000;
 
-/// A store that is open for looking, and the namespace that is looked at.
+/// A store that is open, and the namespace that is looked at.
 #[derive(Debug)]
 pub(crate) struct OpenNamespace {
     pub(crate) place: OpenStore,
@@ -42,9 +42,19 @@ impl Deref for OpenNamespace {
 }
 
 impl OpenNamespace {
+    /// Opens it to look.
     pub(crate) async fn open(common: &Common) -> Result<Self, Failure> {
+        Self::open_for(common, OpenMode::ReadOnly).await
+    }
+
+    /// Opens it to look and to act.
+    pub(crate) async fn open_to_act(common: &Common) -> Result<Self, Failure> {
+        Self::open_for(common, OpenMode::Existing).await
+    }
+
+    async fn open_for(common: &Common, mode: OpenMode) -> Result<Self, Failure> {
         let settings = Settings::of(common)?;
-        let place = OpenStore::open(&settings, OpenMode::ReadOnly).await?;
+        let place = OpenStore::open(&settings, mode).await?;
         let reads = tenure_look::Reader::new(place.store.clone(), settings.config.namespace().clone());
         Ok(Self { place, reads, ttl: settings.config.ttl() })
     }

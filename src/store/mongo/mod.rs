@@ -65,11 +65,12 @@ pub fn index_names(options: &MongoOptions) -> Vec<(String, Vec<&'static str>)> {
     indexes::names(&Collections::new(&options.prefix))
 }
 
-/// A script for the server's shell that creates the role with the least rights that a store needs, for its user.
+/// A script for the server's shell that creates the role with the least rights that a store needs, for its user. For a
+/// store that [only reads](MongoOptions::read_only) it is another role, with fewer rights.
 #[must_use]
 pub fn role_script(database: impl AsRef<str>, options: &MongoOptions) -> String {
     let names = Collections::new(&options.prefix);
-    role::script(database.as_ref(), &names, &options.prefix, options.bells_in_local)
+    role::script(database.as_ref(), &names, options)
 }
 
 /// A store in MongoDB. Cheap to clone; its clones share one client, and what is open for hints.
@@ -115,7 +116,7 @@ impl Inner {
             buckets: Arc::clone(&buckets),
             unseen: Arc::clone(&unseen),
             wait: options.hint_wait,
-            create: options.create,
+            create: options.creates(),
             has_bells,
             board: Arc::default(),
             ringer: Arc::clone(&ringer),
@@ -253,10 +254,10 @@ type Prepared = (bool, Arc<Buckets>);
 /// Looks at the database, and creates what is missing in it.
 async fn prepared(database: &Database, options: &MongoOptions) -> Result<Prepared, ConnectError> {
     let names = Collections::new(&options.prefix);
-    let (looked, at) = (database.clone(), names.clone());
-    let look = async move { prepare::look(&looked, &at).await };
+    let (looked, at, read_only) = (database.clone(), names.clone(), options.read_only);
+    let look = async move { prepare::look(&looked, &at, read_only).await };
     let is_mongos = within(FIRST_ANSWER, "connect", look).await??;
-    if options.create {
+    if options.creates() {
         let created = database.clone();
         let create = async move {
             let lacking = prepare::create(&created, &names).await?;

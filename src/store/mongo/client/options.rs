@@ -13,6 +13,7 @@ pub struct MongoOptions {
     pub(crate) prefix: String,
     pub(crate) hint_wait: Duration,
     pub(crate) create: bool,
+    pub(crate) read_only: bool,
     pub(crate) bells_in_local: bool,
     pub(crate) command_events: Option<EventHandler<CommandEvent>>,
     pub(crate) uri_from: Option<UriSource>,
@@ -25,6 +26,7 @@ impl Default for MongoOptions {
             prefix: String::new(),
             hint_wait: Duration::from_secs(10),
             create: true,
+            read_only: false,
             bells_in_local: false,
             command_events: None,
             uri_from: None,
@@ -69,6 +71,17 @@ impl MongoOptions {
     #[must_use]
     pub const fn create(mut self, create: bool) -> Self {
         self.create = create;
+        self
+    }
+
+    /// Sets whether the store only reads, as a program that shows what is held does. Default: no.
+    ///
+    /// The user then needs the rights to read alone, and nothing is created.
+    /// [`role_script`](crate::store::mongo::role_script) prints that role. Operations that write are the server's to
+    /// refuse.
+    #[must_use]
+    pub const fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
         self
     }
 
@@ -130,6 +143,11 @@ impl MongoOptions {
     {
         self.uri_from = Some(UriSource::new(source));
         self
+    }
+
+    /// Returns whether the store creates collections and indexes that are missing.
+    pub(crate) const fn creates(&self) -> bool {
+        self.create && !self.read_only
     }
 
     pub(crate) fn check(&self) -> Result<(), ConnectError> {

@@ -28,6 +28,7 @@ const OLDEST_RECORDS: i64 = 10_000;
 pub(crate) async fn look(
     database: &Database,
     names: &Collections,
+    read_only: bool,
 ) -> CommandResult<Result<bool, ConnectError>> {
     let hello = run(database, doc! { "hello": 1 }).await?;
     if hello.get_i32("maxWireVersion").unwrap_or_default() < OLDEST_WIRE {
@@ -40,10 +41,10 @@ pub(crate) async fn look(
         words::warn!("the server is not a member of a replica set: its locks are lost if its disk is");
     }
     warn_of_few_voters(database, &hello);
-    if let Err(unfit) = rights::check(database, names).await? {
+    if let Err(unfit) = rights::check(database, names, read_only).await? {
         return Ok(Err(unfit));
     }
-    if let Err(unfit) = rights::try_out(database, names).await? {
+    if let Err(unfit) = rights::try_out(database, names, read_only).await? {
         return Ok(Err(unfit));
     }
 

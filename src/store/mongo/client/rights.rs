@@ -32,6 +32,9 @@ const IN_A_PARSER: RangeInclusive<i32> = 20_000..=99_999;
 /// and no more connections than the first locks will.
 const AT_ONCE: usize = 4;
 
+/// The actions that change nothing.
+const READS: [&str; 3] = ["listCollections", "find", "listIndexes"];
+
 /// A right: the name of the action, and its target.
 struct Right {
     action: &'static str,
@@ -39,8 +42,8 @@ struct Right {
     question: Document,
 }
 
-/// All that the store does, on each of its collections.
-fn needed(database: &str, names: &Collections) -> Vec<Right> {
+/// All that the store does, on each of its collections, or all that it does to read.
+fn needed(database: &str, names: &Collections, read_only: bool) -> Vec<Right> {
     let mut rights = vec![Right {
         action: "listCollections",
         on: database.to_owned(),
@@ -74,6 +77,9 @@ fn needed(database: &str, names: &Collections) -> Vec<Right> {
             ),
             right("listIndexes", doc! { "listIndexes": name, "cursor": {} }),
         ]);
+    }
+    if read_only {
+        rights.retain(|right| READS.contains(&right.action));
     }
     rights
 }
@@ -109,16 +115,17 @@ pub(crate) async fn user(database: &Database) -> User {
     }
 }
 
-/// Checks that the user has every right but those that only hints need.
+/// Checks that the user has every right but those that only hints need, or every one to read.
 pub(crate) async fn check(
     database: &Database,
     names: &Collections,
+    read_only: bool,
 ) -> CommandResult<Result<(), ConnectError>> {
     let user = match user(database).await {
         User::Nobody => return Ok(Ok(())),
         user => user.name(),
     };
-    let answers: Vec<CommandResult<Option<Right>>> = stream::iter(needed(database.name(), names))
+    let answers: Vec<CommandResult<Option<Right>>> = stream::iter(needed(database.name(), names, read_only))
         .map(|right| async move { Ok(is_refused(&right.question, database).await?.then_some(right)) })
         .buffered(AT_ONCE)
         .collect()
@@ -167,10 +174,11 @@ pub(crate) fn in_words<'a>(lacking: impl IntoIterator<Item = (&'a str, &'a str)>
 }
 
 /// Checks that tenure's commands mean the same on this server. Servers that speak MongoDB's protocol and are none may
-/// lack any of these, and one that is too old does.
+/// lack any of these, and one that is too old does. A store that only reads is not concerned by how others write.
 pub(crate) async fn try_out(
     database: &Database,
     names: &Collections,
+    read_only: bool,
 ) -> CommandResult<Result<(), ConnectError>> {
     let pipeline = |set: Bson| {
         doc! {
@@ -183,11 +191,12 @@ pub(crate) async fn try_out(
     let majority = doc! {
         "find": &names.sessions, "filter": { "_id": NOBODY }, "limit": 1, "readConcern": { "level": "majority" },
     };
-    for (what, command) in [
+    let writes = [
         ("updates by an aggregation pipeline", pipeline(0.into())),
         ("the server's time in an update ($$NOW)", pipeline("$$NOW".into())),
-        ("reads from a majority", majority),
-    ] {
+    ];
+    let writes = writes.into_iter().filter(|_| !read_only);
+    for (what, command) in writes.chain([("reads from a majority", majority)]) {
         if let Err(error) = database.run_command(command).await {
             if !is_of_the_command(&error) {
                 return Err(CommandFailure::from(error));
@@ -268,13 +277,18 @@ mod tests {
 
     #[test]
     fn every_collection_is_asked_for_whatever_is_done_to_it() {
-        let rights = needed("shop", &Collections::new("t_"));
-        assert_eq!(rights.len(), 1 + 5 * 5);
-        for name in ["sessions", "locks", "waiters", "fences", "runs"] {
-            let on = format!("shop.t_{name}");
-            let actions: Vec<_> =
-                rights.iter().filter(|right| right.on == on).map(|right| right.action).collect();
-            assert_eq!(actions, ["find", "insert", "update", "remove", "listIndexes"]);
+        for (read_only, of_each) in [
+            (false, &["find", "insert", "update", "remove", "listIndexes"][..]),
+            (true, &["find", "listIndexes"]),
+        ] {
+            let rights = needed("shop", &Collections::new("t_"), read_only);
+            assert_eq!(rights.len(), 1 + 5 * of_each.len());
+            for name in ["sessions", "locks", "waiters", "fences", "runs"] {
+                let on = format!("shop.t_{name}");
+                let actions: Vec<_> =
+                    rights.iter().filter(|right| right.on == on).map(|right| right.action).collect();
+                assert_eq!(actions, of_each);
+            }
         }
     }
 }

@@ -85,6 +85,7 @@ impl fmt::Display for Bucket {
 pub(crate) struct Buckets {
     prefix: String,
     create: bool,
+    read_only: bool,
     /// Collections that are known to be there and capped, by the server's own ids of them. An `insert` names that, for
     /// otherwise it would create a collection that is not capped where there is none.
     known: Mutex<BTreeMap<Bucket, Bson>>,
@@ -101,7 +102,8 @@ impl Buckets {
         let prefix = if is_local { format!("{database}.{}", options.prefix) } else { options.prefix.clone() };
         Self {
             prefix,
-            create: options.create,
+            create: options.creates(),
+            read_only: options.read_only,
             known: Mutex::default(),
             takes_no_ids: AtomicBool::new(false),
             is_local,
@@ -156,6 +158,12 @@ impl Buckets {
     pub(crate) async fn seed(&self, database: &Database, bucket: Bucket) -> CommandResult<()> {
         // It is empty, gone, or not what it was.
         self.forget(bucket);
+        if self.read_only {
+            self.ready(database, bucket).await?;
+            self.forget(bucket);
+            let problem = format!("the collection {} is still empty", self.name(bucket));
+            return Err(CommandFailure::not_begun(problem));
+        }
         let inserted = self.insert(database, bucket, vec![seed()]).await;
         if inserted.is_err() {
             // It may be there, and is empty all the same.
