@@ -2,6 +2,7 @@
 
 mod drain;
 mod put_back;
+pub(crate) mod raise_terms;
 mod release;
 mod schedules;
 
@@ -90,32 +91,44 @@ impl<'a> Action<'a> {
 
     /// Says what will be done, and asks whether to. Returns false if it is not wanted.
     pub(crate) fn agreed(&self, what: &str) -> Result<bool, Failure> {
-        if self.yes {
-            return Ok(true);
-        }
-        if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-            return Err(Failure::usage(format!(
-                "standard input or standard error is not a terminal, and this would {}: add --yes to do it without a question",
-                one_line(what)
-            )));
-        }
-        let failed = |error: io::Error| Failure::failed(format!("the answer cannot be read: {error}"));
-        say::ask(format_args!("This will {}. Continue? [y/N] ", one_line(what))).map_err(failed)?;
-        let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer).map_err(failed)?;
-        Ok(is_yes(&answer))
+        agreed(self.yes, what)
     }
 
     /// Tells what was done.
     pub(crate) fn tell(&self, done: &Done) -> Result<u8, Failure> {
-        out::print(self.common, done, || format!("{}\n", one_line(&done.said)))?;
-        Ok(0)
+        tell(self.common, done)
     }
 
     pub(crate) fn nothing_done(&self) -> Result<u8, Failure> {
-        self.tell(&Done::new("Nothing was changed.", serde_json::json!({ "done": false })))?;
-        Ok(1)
+        nothing_done(self.common)
     }
+}
+
+fn agreed(yes: bool, what: &str) -> Result<bool, Failure> {
+    if yes {
+        return Ok(true);
+    }
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(Failure::usage(format!(
+            "standard input or standard error is not a terminal, and this would {}: add --yes to do it without a question",
+            one_line(what)
+        )));
+    }
+    let failed = |error: io::Error| Failure::failed(format!("the answer cannot be read: {error}"));
+    say::ask(format_args!("This will {}. Continue? [y/N] ", one_line(what))).map_err(failed)?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(failed)?;
+    Ok(is_yes(&answer))
+}
+
+fn tell(common: &Common, done: &Done) -> Result<u8, Failure> {
+    out::print(common, done, || format!("{}\n", one_line(&done.said)))?;
+    Ok(0)
+}
+
+fn nothing_done(common: &Common) -> Result<u8, Failure> {
+    tell(common, &Done::new("Nothing was changed.", serde_json::json!({ "done": false })))?;
+    Ok(1)
 }
 
 fn is_yes(answer: &str) -> bool {

@@ -72,6 +72,7 @@ enum Command {
     See(see::See),
     #[command(flatten)]
     Act(act::Act),
+    RaiseTerms(act::raise_terms::RaiseTerms),
     /// Check health for monitors and probes; prints one line, sets the exit code
     Check(check::Check),
     /// Check the settings without touching the store
@@ -131,6 +132,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
             Command::Spread(spread) => spread::run(&common, spread).await,
             Command::See(see) => see::run(&common, see).await,
             Command::Act(act) => act::run(&common, act).await,
+            Command::RaiseTerms(raise) => act::raise_terms::run(&common, &raise).await,
             Command::Check(check) => check::run(&common, check).await,
             Command::CheckConfig(check) => check_config::run(&common, check),
             Command::Doctor(doctor) => doctor::run(&common, doctor).await,

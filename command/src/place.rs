@@ -64,6 +64,37 @@ impl StoreUri {
             format!("the store has to be sqlite:PATH or mongodb://..., and begins with {scheme}:")
         }))
     }
+
+    /// Returns the URI without user and password.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Sqlite(path) => format!("sqlite:{}", path.display()),
+            Self::Mongo(uri) => without_secrets(uri),
+        }
+    }
+}
+
+/// Raises the terms of all locks in a store that was restored from a backup, and returns their number.
+pub(crate) async fn raise_terms(settings: &Settings) -> Result<u64, Failure> {
+    match StoreUri::of(settings.store.as_ref())? {
+        StoreUri::Sqlite(path) => {
+            let raise = move || {
+                look_for(&path)?;
+                SqliteStore::raise_terms(&path).map_err(|error| Failure::store(error.to_string()))
+            };
+            tokio::task::spawn_blocking(raise).await.map_err(|error| Failure::failed(error.to_string()))?
+        }
+        #[cfg(feature = "mongodb")]
+        StoreUri::Mongo(uri) => {
+            let file = settings.store.as_ref().and_then(|uri| uri.file.clone());
+            let store = connect(&uri, file, OpenMode::Existing).await?;
+            let raised = store.raise_terms().await;
+            store.close().await;
+            raised.map_err(Failure::from)
+        }
+        #[cfg(not(feature = "mongodb"))]
+        StoreUri::Mongo(_) => Err(no_driver()),
+    }
 }
 
 /// In the user's state directory, where the system keeps such things.
@@ -151,19 +182,7 @@ impl OpenStore {
 
     #[cfg(feature = "mongodb")]
     async fn mongo(uri: &str, file: Option<PathBuf>, purpose: OpenMode) -> Result<Self, Failure> {
-        let mut options = MongoOptions::new()
-            .create(purpose == OpenMode::ReadWrite)
-            .read_only(purpose == OpenMode::ReadOnly);
-        if let Some(file) = file {
-            options = options.uri_from(move || {
-                let file = file.clone();
-                async move { Ok(fs::read_to_string(file)?.trim().to_owned()) }
-            });
-        }
-        let store = MongoStore::connect(uri, options).await.map_err(|error| match &error {
-            ConnectError::Uri(_) => Failure::usage(error.to_string()),
-            _ => Failure::store(error.to_string()),
-        })?;
+        let store = connect(uri, file, purpose).await?;
         Ok(Self {
             store: Arc::new(store.clone()),
             name: without_secrets(uri),
@@ -206,6 +225,22 @@ impl OpenStore {
             Opened::Mongo(store) => store.close().await,
         }
     }
+}
+
+#[cfg(feature = "mongodb")]
+async fn connect(uri: &str, file: Option<PathBuf>, purpose: OpenMode) -> Result<MongoStore, Failure> {
+    let mut options =
+        MongoOptions::new().create(purpose == OpenMode::ReadWrite).read_only(purpose == OpenMode::ReadOnly);
+    if let Some(file) = file {
+        options = options.uri_from(move || {
+            let file = file.clone();
+            async move { Ok(fs::read_to_string(file)?.trim().to_owned()) }
+        });
+    }
+    MongoStore::connect(uri, options).await.map_err(|error| match &error {
+        ConnectError::Uri(_) => Failure::usage(error.to_string()),
+        _ => Failure::store(error.to_string()),
+    })
 }
 
 /// Refuses a file that is not there, or of which nobody can tell.

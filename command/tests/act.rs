@@ -246,3 +246,42 @@ async fn a_task_that_rests_is_tried_again() {
     tried.recv().await.unwrap();
     elect.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn terms_of_a_restored_store_are_raised_once_no_session_is_alive() {
+    let folder = Folder::new("raise-terms");
+    let absent = act(&folder, &["raise-terms", "--yes"]).await;
+    assert_eq!(absent.status.code(), Some(69));
+    assert!(stderr(&absent).contains("there is no store at"), "{}", stderr(&absent));
+
+    let elect = start(&folder, "pod-1").await;
+    let guard = elect.acquire("report").await.unwrap();
+    let (term, has_proof) = (guard.term().get(), guard.lease().presence().is_some());
+    assert!(refused(&folder, &["raise-terms"]).await.contains("add --yes to do it"));
+    // Without proof of life, that its users have stopped is theirs to see to.
+    if has_proof {
+        let alive = act(&folder, &["raise-terms", "--yes"]).await;
+        assert_eq!(alive.status.code(), Some(69));
+        let sentence = "sessions in it are alive: stop all processes that use it first";
+        assert!(stderr(&alive).contains(sentence), "{}", stderr(&alive));
+        assert!(guard.check().await.unwrap());
+    }
+    guard.release().await.unwrap();
+    elect.close().await;
+
+    let raised = until("the end of the session", async || {
+        let acted = act(&folder, &["raise-terms", "--yes"]).await;
+        if acted.status.success() { Ok(stdout(&acted).trim().to_owned()) } else { Err(stderr(&acted)) }
+    });
+    let raised = raised.await;
+    assert_eq!(raised, format!("Raised the terms of 1 lock in {}, and ended its sessions.", folder.store()));
+    let raised: serde_json::Value =
+        serde_json::from_str(&said(&folder, &["raise-terms", "--yes", "-o", "json"]).await).unwrap();
+    assert_eq!((&raised["done"], &raised["raised"]), (&true.into(), &1.into()));
+    let elect = start(&folder, "pod-2").await;
+    let guard = elect.acquire("report").await.unwrap();
+    let hours = (guard.term().get() - term) / 1000 / 3600;
+    assert!(hours >= 23, "a term that is {hours} h ahead");
+    guard.release().await.unwrap();
+    elect.close().await;
+}

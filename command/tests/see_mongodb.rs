@@ -188,3 +188,22 @@ async fn a_user_with_the_printed_role_of_a_reader_sees_all_and_locks_nothing() {
     drop(guard);
     elect.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn terms_of_a_restored_server_are_raised_once_no_session_is_alive() {
+    let deployment = shared_single().await;
+    let database = format!("raising-{}", std::process::id());
+    let store = MongoStore::connect(deployment.uri(), MongoOptions::new().database(&database)).await.unwrap();
+    let world = World::on(Arc::new(store), &deployment.uri_in(&database));
+    let elect = world.engine("pod-1").await;
+    let guard = elect.acquire("report").await.unwrap();
+    let alive = world.run(&["raise-terms", "--yes"]);
+    assert_eq!(alive.code, 69, "{alive:?}");
+    let sentence = "the session of \"pod-1\" is alive: stop all instances first";
+    assert!(alive.err.contains(sentence), "{alive:?}");
+    assert!(guard.check().await.unwrap());
+    guard.release().await.unwrap();
+    elect.close().await;
+    let raised = world.json(&["raise-terms", "--yes"]);
+    assert_eq!((&raised["done"], &raised["raised"]), (&true.into(), &1.into()), "{raised}");
+}
