@@ -18,6 +18,7 @@ use crate::{
     child::{self, Input, Program},
     common::Common,
     exit::{FAILED, Failure, HELD, LEASE_LOST},
+    file,
     key_lock::KeyFile,
     place::{OpenMode, OpenStore, has_secret},
     say,
@@ -250,6 +251,17 @@ impl KeyWait<'_> {
         locked.map(|key_file| Acquisition::Guard(guard, Some(key_file)))
     }
 
+    /// Warns where a key that is given back is found by a poll alone.
+    fn say_if_polled(&self) {
+        if let Some(Err(error)) = self.place.file.as_deref().map(file::try_notice) {
+            say::say(format_args!(
+                "the kernel gives no notice of changes, so the key is looked at every {}: {error}{}",
+                humantime::format_duration(self.elect.config().poll_interval()),
+                file::limit(&error)
+            ));
+        }
+    }
+
     async fn wait_for(&self, busy: Busy) -> Result<Result<Guard, String>, Failure> {
         let reason = self.reason(&busy);
         if self.exec.nonblock {
@@ -262,6 +274,7 @@ impl KeyWait<'_> {
             };
         }
         say::say(format_args!("waiting: {reason}"));
+        self.say_if_polled();
         let guard = match self.deadline {
             None => Some(self.request().acquire().await?),
             Some(deadline) => {

@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::{
+    fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags},
+    io::Errno,
+};
 use tokio::sync::mpsc;
 
 use crate::say;
@@ -67,10 +70,10 @@ fn look_instead(file: &Path, error: &io::Error) -> mpsc::Receiver<()> {
     let (send, receive) = mpsc::channel(1);
     let mut last = look();
     say::say(format_args!(
-        "the kernel gives no notice of changes of {}, so it is looked at every {}: {error} (the limit may be \
-         fs.inotify.max_user_instances)",
+        "the kernel gives no notice of changes of {}, so it is looked at every {}: {error}{}",
         file.display(),
-        humantime::format_duration(LOOK)
+        humantime::format_duration(LOOK),
+        limit(error)
     ));
     tokio::spawn(async move {
         while !send.is_closed() {
@@ -84,6 +87,22 @@ fn look_instead(file: &Path, error: &io::Error) -> mpsc::Receiver<()> {
         }
     });
     receive
+}
+
+/// Names the setting that bars notices, if one does.
+pub(crate) fn limit(error: &io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => " (the limit may be fs.inotify.max_user_instances)",
+        Some(Errno::NOSPC) => " (the limit is fs.inotify.max_user_watches)",
+        _ => "",
+    }
+}
+
+/// Returns whether the kernel gives notice of changes of a file.
+pub(crate) fn try_notice(file: &Path) -> io::Result<()> {
+    let inotify = inotify::init(CreateFlags::CLOEXEC)?;
+    inotify::add_watch(&inotify, file, WatchFlags::ATTRIB)?;
+    Ok(())
 }
 
 /// Follows the folder of a file, as a file that is replaced by another is not the one that was opened. What is in a

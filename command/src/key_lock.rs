@@ -5,15 +5,17 @@
 
 use std::{
     fs::{self, File},
+    hash::{BuildHasher, Hasher, RandomState},
     io,
-    os::unix::fs::{MetadataExt, PermissionsExt, chown, fchown},
+    os::unix::fs::{MetadataExt, PermissionsExt, fchown},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use rustix::{
-    fs::{FlockOperation, flock},
+    fs::{CWD, FlockOperation, Mode, OFlags, flock, openat},
     io::Errno,
+    process::geteuid,
 };
 use tenure::model::LockId;
 
@@ -32,29 +34,68 @@ const PASSES_GROUP_ON: u32 = 0o2000;
 struct Sharing {
     /// Read and write permission bits of the store.
     mode: u32,
+    user: u32,
     group: u32,
 }
 
 impl Sharing {
     fn of(store: &Path) -> io::Result<Self> {
         let data = fs::metadata(store)?;
-        Ok(Self { mode: data.mode() & 0o666, group: data.gid() })
+        Ok(Self { mode: data.mode() & 0o666, user: data.uid(), group: data.gid() })
     }
 
-    fn open_folder(&self, folder: &Path) -> io::Result<()> {
-        // Before the permissions, which a change of the group may clear. A user who is not in the group may not.
-        let _ = chown(folder, None, Some(self.group));
-        let inherited = fs::metadata(folder)?.mode() & PASSES_GROUP_ON;
-        fs::set_permissions(
-            folder,
-            fs::Permissions::from_mode(inherited | self.mode | self.mode >> 2 & 0o111),
-        )
+    /// Opens a new folder or file to the users.
+    fn open(&self, made: &File) -> io::Result<()> {
+        // Before the permissions, which a change of the owner may clear. A user who is not in the group may not; root
+        // makes what the user of the store can use.
+        let _ = fchown(made, geteuid().is_root().then_some(self.user), Some(self.group));
+        let data = made.metadata()?;
+        let of_folder = data.mode() & PASSES_GROUP_ON | self.mode >> 2 & 0o111;
+        let mode = self.mode | if data.is_dir() { of_folder } else { 0 };
+        made.set_permissions(fs::Permissions::from_mode(mode))
     }
 
-    fn open_file(&self, file: &File) -> io::Result<()> {
-        let _ = fchown(file, None, Some(self.group));
-        file.set_permissions(fs::Permissions::from_mode(self.mode))
+    /// Makes the folder of the keys. It gets its name when it is open to all users.
+    fn make_folder(&self, folder: &Path) -> io::Result<()> {
+        let mut new = folder.as_os_str().to_owned();
+        new.push(suffix());
+        fs::create_dir(&new)?;
+        let opened = open_at(&new, OFlags::RDONLY | OFlags::DIRECTORY)
+            .and_then(|made| self.open(&made))
+            .and_then(|()| fs::rename(&new, folder));
+        if opened.is_err() {
+            let _ = fs::remove_dir(&new);
+        }
+        match opened {
+            // Another process was quicker.
+            Err(_) if folder.exists() => Ok(()),
+            opened => opened,
+        }
     }
+
+    /// Makes the file of a key. It gets its name when it is open to all users.
+    fn make_file(&self, path: &Path) -> io::Result<()> {
+        let mut new = path.as_os_str().to_owned();
+        new.push(suffix());
+        let made = open_at(&new, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL);
+        let opened = made.and_then(|file| self.open(&file)).and_then(|()| fs::hard_link(&new, path));
+        let _ = fs::remove_file(&new);
+        match opened {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            opened => opened,
+        }
+    }
+}
+
+/// An ending for the name of what is being made, of its own for each.
+fn suffix() -> String {
+    format!("-new-{:016x}", RandomState::new().build_hasher().finish())
+}
+
+/// Opens a file that is no link: in a folder of a group others could put one there.
+fn open_at(path: impl AsRef<Path>, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(CWD, path.as_ref(), flags, Mode::RUSR | Mode::WUSR)?.into())
 }
 
 /// The folder beside the store's file in which keys have their files.
@@ -76,24 +117,19 @@ impl KeyFile {
     pub(crate) fn open(store: &Path, lock: &LockId) -> Result<Self, Failure> {
         let folder = folder(store);
         let path = folder.join(name(lock));
-        let open = || {
-            match fs::create_dir(&folder) {
-                Ok(()) => Sharing::of(store)?.open_folder(&folder)?,
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-            match File::options().read(true).write(true).create_new(true).open(&path) {
-                Ok(file) => {
-                    Sharing::of(store)?.open_file(&file)?;
-                    Ok(file)
+        let open = || open_at(&path, OFlags::RDWR);
+        let open_or_make = || match open() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let users = Sharing::of(store)?;
+                if !folder.exists() {
+                    users.make_folder(&folder)?;
                 }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    File::options().read(true).write(true).open(&path)
-                }
-                Err(error) => Err(error),
+                users.make_file(&path)?;
+                open()
             }
+            opened => opened,
         };
-        let file = open().map_err(|error| {
+        let file = open_or_make().map_err(|error| {
             Failure::store(format!("the file {} for the key cannot be opened: {error}", path.display()))
         })?;
         Ok(Self { path, file })
@@ -170,6 +206,8 @@ fn digit(half: u8) -> char {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{chown, symlink};
+
     use tenure::model::{Key, Kind, Namespace};
 
     use super::*;
@@ -202,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_of_the_keys_passes_its_group_on_and_files_have_that_of_the_store() {
+    fn the_folder_of_the_keys_and_files_in_it_have_user_and_group_of_the_store() {
         let folder = std::env::temp_dir().join(format!("tenure-key-group-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         let own = rustix::process::getgid();
@@ -219,16 +257,24 @@ mod tests {
         let store = folder.join("tenure.db");
         File::create(&store).unwrap();
         fs::set_permissions(&store, fs::Permissions::from_mode(0o660)).unwrap();
-        let look = |data: fs::Metadata| (data.gid(), data.mode() & 0o7777);
+        // What root makes is the user's of the store.
+        let user = if is_root { 65_534 } else { rustix::process::getuid().as_raw() };
+        chown(&store, Some(user), None).unwrap();
+        let look = |data: fs::Metadata| (data.uid(), data.gid(), data.mode() & 0o7777);
         let file = KeyFile::open(&store, &lock("report")).unwrap();
         let keys = super::folder(&store);
-        assert_eq!(look(fs::metadata(&keys).unwrap()), (group, 0o2770));
-        assert_eq!(look(file.file().metadata().unwrap()), (group, 0o660));
+        assert_eq!(look(fs::metadata(&keys).unwrap()), (user, group, 0o2770));
+        assert_eq!(look(file.file().metadata().unwrap()), (user, group, 0o660));
+        assert_eq!(fs::read_dir(&keys).unwrap().count(), 1, "nothing else is left");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing else is left");
         // As an earlier version left it: its files had the group of whoever came first.
         fs::set_permissions(&keys, fs::Permissions::from_mode(0o770)).unwrap();
         chown(&keys, None, Some(own.as_raw())).unwrap();
         let file = KeyFile::open(&store, &lock("other")).unwrap();
-        assert_eq!(look(file.file().metadata().unwrap()), (group, 0o660));
+        assert_eq!(look(file.file().metadata().unwrap()), (user, group, 0o660));
+        // Another one of the group may put links there.
+        symlink(&store, keys.join(name(&lock("link")))).unwrap();
+        assert!(KeyFile::open(&store, &lock("link")).is_err());
         fs::remove_dir_all(folder).unwrap();
     }
 

@@ -159,8 +159,8 @@ impl OpenStore {
                 let advice = if is_on_a_disk_that_is_read_only(&path) {
                     "; the disk is read only: mount it for writing, or name a file on another"
                 } else if purpose == OpenMode::ReadOnly && matches!(error, OpenError::ReadOnly { .. }) {
-                    "; that holds for looking, too: let a group of this user write both (chmod g+rw the file, \
-                     chmod g+rwx the folder)"
+                    "; that holds for looking, too. For a group: chgrp and chmod 2770 the folder and the folders in \
+                     it, chgrp and chmod 660 the files"
                 } else {
                     ""
                 };

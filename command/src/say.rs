@@ -9,12 +9,15 @@ use std::{
     fmt::Display,
     io::{self, Write},
     mem,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, poll},
+    event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
 };
 
@@ -104,11 +107,11 @@ fn pass(bytes: Vec<u8>) {
     add(queue(), bytes);
 }
 
-/// Passes on what a child has written. A reader that is slower than the child slows it down; one that does not read at
-/// all does not.
-pub(crate) fn pass_on(bytes: &[u8]) {
+/// Passes on what a child has written. A reader that is slower than the child slows it down until the child is over;
+/// one that does not read at all does not.
+pub(crate) fn pass_on(bytes: &[u8], is_over: &AtomicBool) {
     let mut queue = queue();
-    while queue.has_thread && !queue.has_room(bytes) {
+    while queue.has_thread && !queue.has_room(bytes) && !is_over.load(Ordering::Relaxed) {
         let patience = queue.patience();
         if patience.is_zero() {
             break;
@@ -148,7 +151,9 @@ pub(crate) fn flush() {
     }
     // No thread could be started, which may be the sentence to tell.
     let mut writer = Writer::NEW;
-    while let Some(part) = queue.pop() {
+    while is_read_within(LAST)
+        && let Some(part) = queue.pop()
+    {
         writer.write(part);
     }
 }
@@ -203,6 +208,12 @@ impl Writer {
         self.lost = if write(&bytes).is_ok() { 0 } else { lost + own };
         self.ends_line = bytes.ends_with(b"\n");
     }
+}
+
+/// Returns whether something can be written within that time.
+fn is_read_within(within: Duration) -> bool {
+    let within = Timespec::try_from(within).ok();
+    poll(&mut [PollFd::new(&io::stderr(), PollFlags::OUT)], within.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
 /// Writes it all, also to a pipe that another process made non-blocking.

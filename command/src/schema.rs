@@ -39,8 +39,8 @@ pub(crate) fn run(common: &Common, schema: &Schema) -> Result<u8, Failure> {
             };
             format!(
                 "-- {} needs no preparation: tenure makes the file and its tables at the first use.\n\
-                 -- To {purpose} it, a user needs the rights to read and write the file and its folder: for a group,\n\
-                 -- chmod g+rw the file, and chmod g+rwx the folder.\n",
+                 -- To {purpose} it, a user needs the rights to read and write the file and its folder. For a group,\n\
+                 -- chgrp and chmod 2770 the folder before the first use.\n",
                 path.display()
             )
         }

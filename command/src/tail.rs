@@ -1,6 +1,15 @@
 //! Standard error of a child: passed on, and its end kept for the record of a failure.
 
-use std::{collections::VecDeque, io::Read, process::ChildStderr, thread::JoinHandle};
+use std::{
+    collections::VecDeque,
+    io::Read,
+    process::ChildStderr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+};
 
 use crate::say;
 
@@ -10,37 +19,49 @@ const KEPT: usize = 1024;
 const LONGEST: usize = 16 * 1024;
 
 /// The reader of a child's standard error.
-pub(crate) struct Tail(Option<JoinHandle<VecDeque<u8>>>);
+pub(crate) struct Tail {
+    thread: Option<JoinHandle<VecDeque<u8>>>,
+    /// True once the child is gone.
+    is_over: Arc<AtomicBool>,
+}
 
 impl Tail {
-    pub(crate) const fn nothing() -> Self {
-        Self(None)
+    pub(crate) fn nothing() -> Self {
+        Self { thread: None, is_over: Arc::default() }
     }
 
     /// Passes on what comes until all have closed it; with a label, line by line behind it.
     pub(crate) fn follow(mut stderr: ChildStderr, label: Option<String>) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&is_over);
         let follow = move || {
             let (mut kept, mut part) = (VecDeque::with_capacity(KEPT), [0; 4096]);
             let mut lines = label.map(|label| Lines::new(label.into_bytes()));
+            let mut pass_on = |bytes: &[u8]| say::pass_on(bytes, &until);
             while let Ok(read @ 1..) = stderr.read(&mut part) {
                 match &mut lines {
-                    Some(lines) => lines.pass_on(&part[..read], &mut say::pass_on),
-                    None => say::pass_on(&part[..read]),
+                    Some(lines) => lines.pass_on(&part[..read], &mut pass_on),
+                    None => pass_on(&part[..read]),
                 }
                 kept.extend(&part[..read]);
                 kept.drain(..kept.len().saturating_sub(KEPT));
             }
             if let Some(lines) = &mut lines {
-                lines.end(&mut say::pass_on);
+                lines.end(&mut pass_on);
             }
             kept
         };
-        Self(std::thread::Builder::new().name("tenure-stderr".to_owned()).spawn(follow).ok())
+        Self {
+            thread: std::thread::Builder::new().name("tenure-stderr".to_owned()).spawn(follow).ok(),
+            is_over,
+        }
     }
 
     /// The end of it, once it has no writer any more.
     pub(crate) fn end(self) -> String {
-        let kept = self.0.and_then(|thread| thread.join().ok()).unwrap_or_default();
+        // The key is kept until all is read: no reader of the log keeps it longer.
+        self.is_over.store(true, Ordering::Relaxed);
+        let kept = self.thread.and_then(|thread| thread.join().ok()).unwrap_or_default();
         text(&kept.into_iter().collect::<Vec<u8>>())
     }
 }

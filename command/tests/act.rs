@@ -256,16 +256,13 @@ async fn terms_of_a_restored_store_are_raised_once_no_session_is_alive() {
 
     let elect = start(&folder, "pod-1").await;
     let guard = elect.acquire("report").await.unwrap();
-    let (term, has_proof) = (guard.term().get(), guard.lease().presence().is_some());
+    let term = guard.term().get();
     assert!(refused(&folder, &["raise-terms"]).await.contains("add --yes to do it"));
-    // Without proof of life, that its users have stopped is theirs to see to.
-    if has_proof {
-        let alive = act(&folder, &["raise-terms", "--yes"]).await;
-        assert_eq!(alive.status.code(), Some(69));
-        let sentence = "sessions in it are alive: stop all processes that use it first";
-        assert!(stderr(&alive).contains(sentence), "{}", stderr(&alive));
-        assert!(guard.check().await.unwrap());
-    }
+    let alive = act(&folder, &["raise-terms", "--yes"]).await;
+    assert_eq!(alive.status.code(), Some(69));
+    let sentence = "sessions in it are alive: stop all processes that use it first";
+    assert!(stderr(&alive).contains(sentence), "{}", stderr(&alive));
+    assert!(guard.check().await.unwrap());
     guard.release().await.unwrap();
     elect.close().await;
 

@@ -48,7 +48,11 @@ fn without_inotify_keys_are_handed_over_and_crashes_are_found() {
     let begun = |name: &str| format!("echo > {}; exec sleep 600", folder.join(name).display());
     let first = Running::start(&mut exec(&folder, &begun("first")));
     until_there(&folder.join("first"));
-    let second = Running::start(exec(&folder, &begun("second")).stderr(Stdio::null()));
+    let said = folder.join("said");
+    let mut second = exec(&folder, &begun("second"));
+    let second = Running::start(second.stderr(File::create(&said).unwrap()));
+    let notice = "the kernel gives no notice of changes, so the key is looked at every 500ms";
+    until_lines("the notice", &said, |said| said.iter().any(|line| line.contains(notice)));
     first.signal(Signal::TERM);
     until_there(&folder.join("second"));
     let mut third = exec(&folder, "exit 7");

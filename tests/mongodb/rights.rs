@@ -250,6 +250,10 @@ async fn the_documented_role_of_a_reader_is_enough_to_read_all_and_writes_nothin
     assert_eq!((error.applied(), error.is_retryable()), (Applied::No, false), "{error}");
     assert!(matches!(fixture.look(&take.lock).await, LockSeen::Absent));
 
+    let reads_only = place.connect(&app, options()).await;
+    let error = reads_only.open(fixture.opening(), LIMIT).await.unwrap_err();
+    assert!(error.to_string().contains("opened to read only") && !error.is_retryable(), "{error}");
+
     // A writer has made the bells that it hears.
     Listener::new(&app, MongoOptions::new().database(&place.name)).await.rings().await;
     assert_eq!(Listener::new(&uri, options().database(&place.name)).await.deaf().await, None);

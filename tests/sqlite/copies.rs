@@ -101,6 +101,8 @@ fn is_patched(record: &LockRecord) -> bool {
 async fn opened(store: &SqliteStore) -> SessionId {
     let mut open = fixture(store).opening();
     open.about.namespace = "load".parse().unwrap();
+    // It has a file, which goes with the process: terms of a copy are not raised while a session may be alive.
+    std::mem::forget(store.presence(open.session).await.unwrap());
     assert!(matches!(store.open(open.clone(), LIMIT).await, Ok(SessionSeen::Alive(_))));
     open.session
 }

@@ -110,12 +110,21 @@ async fn terms_of_a_file_that_is_not_there_or_in_use_are_not_raised() {
 
     let store = folder.open();
     let fixture_of = fixture(&store);
-    let opening = fixture_of.opening();
-    let presence = store.presence(opening.session).await.unwrap();
-    fixture_of.open(&opening).await;
-    let refused = SqliteStore::raise_terms(folder.database());
-    if presence.is_some() {
-        assert!(matches!(refused, Err(OpenError::InUse { .. })), "{refused:?}");
-        assert!(matches!(fixture_of.seen(opening.session).await, SessionSeen::Alive(_)));
-    }
+    let session = fixture_of.opened().await.id;
+    let refused = || {
+        let raised = SqliteStore::raise_terms(folder.database());
+        assert!(matches!(raised, Err(OpenError::InUse { .. })), "{raised:?}");
+    };
+    refused();
+    assert!(matches!(fixture_of.seen(session).await, SessionSeen::Alive(_)));
+
+    // A session that could get no file, in a process that is gone: it is alive until its ttl is over.
+    drop(fixture_of);
+    store.close().await;
+    let shell = folder.shell();
+    shell.execute("UPDATE sessions SET file_dev = NULL, file_inode = NULL, boot_id = NULL", []).unwrap();
+    refused();
+    shell.execute("UPDATE sessions SET beat_at = beat_at - ttl_ms", []).unwrap();
+    drop(shell);
+    assert_eq!(SqliteStore::raise_terms(folder.database()).unwrap(), 0);
 }

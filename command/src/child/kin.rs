@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io, mem,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -23,6 +23,8 @@ const STUCK: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 50;
 /// Rounds over the same children of a process until a look at all processes is worth it.
 const ROUNDS: u32 = 20;
+/// Time after which the caller looks for something else to do.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// Returns whether a process that is still there cannot be ended: judged by a look that comes after many others, since
 /// the process that looks may have stood still after it sent the signal.
@@ -158,7 +160,8 @@ pub(super) fn children_except(these: &BTreeSet<i32>) -> io::Result<Vec<i32>> {
 }
 
 /// Kills the children of this process that are none of these, then the orphans that come to it, and so on, as long as
-/// that gets on. Collects those that have ended, and returns those that may not be killed.
+/// that gets on, for a moment at most: the caller looks again. Collects those that have ended, and returns those that
+/// may not be killed.
 ///
 /// The kernel's list names children that are hidden in `/proc`, too, and is read in microseconds: a process that forks
 /// and ends every millisecond does not get away, however many others there are. The number of a child that was not
@@ -168,8 +171,8 @@ pub(super) fn kill_children(
     ended: &mut Vec<(i32, WaitStatus)>,
 ) -> io::Result<Vec<i32>> {
     let (mut refused, mut living, mut before) = (Vec::new(), Vec::new(), Vec::new());
-    let mut same = 0;
-    while same < ROUNDS {
+    let (mut same, begun) = (0, Instant::now());
+    while same < ROUNDS && begun.elapsed() < MOMENT {
         refused.clear();
         living.clear();
         for child in children_except(except)? {

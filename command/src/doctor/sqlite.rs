@@ -6,13 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{
-    Access, access,
-    inotify::{self, CreateFlags},
-};
+use rustix::fs::{Access, access};
 
 use super::findings::Findings;
-use crate::key_lock;
+use crate::{
+    file::{limit, try_notice},
+    key_lock,
+};
 
 /// Less free space than this is told.
 const ROOM: u64 = 64 * 1024 * 1024;
@@ -39,12 +39,14 @@ pub(super) fn look(path: &Path, findings: &mut Findings) {
             findings.ok("log", format!("the log beside the file has {}", size(log.len())));
         }
     }
-    match inotify::init(CreateFlags::CLOEXEC) {
-        Ok(_) => findings.ok("inotify", "the kernel gives notice of changes"),
+    // Of the folder, if the file is not there yet.
+    match try_notice(path).or_else(|_| try_notice(folder)) {
+        Ok(()) => findings.ok("inotify", "the kernel gives notice of changes"),
         Err(error) => findings.warning(
             "inotify",
-            format!("the kernel gives no notice of changes, so waiters poll: {error}"),
-            "raise fs.inotify.max_user_instances (sysctl): a process that uses a SQLite file takes two of its user's",
+            format!("the kernel gives no notice of changes, so waiters poll: {error}{}", limit(&error)),
+            "raise the limit (sysctl): a process takes an instance for its SQLite file, one while it waits, and one for \
+             a file of lines or tasks",
         ),
     }
     // The folders lie beside the file itself, by whatever links it is named.
@@ -92,13 +94,15 @@ fn judge_folder(
     let Some(barred) = barred else {
         return findings.ok(about, format!("this user may use all of {}", folder.display()));
     };
-    let (mode, group) = fs::metadata(store).map_or((0o660, 0), |store| (store.mode() & 0o666, store.gid()));
-    let name = folder.display();
+    let Ok(store) = fs::metadata(store) else { return };
+    let (mode, name) = (store.mode() & 0o666, folder.display());
     findings.warning(
         about,
         format!("this user may not use {}: {failing}", barred.display()),
         format!(
-            "as their owner, or root: chgrp -R {group} {name}; chmod {:o} {name}; chmod {mode:o} {name}/*",
+            "as root, or their owner: chown -R {}:{} {name}; chmod {:o} {name}; chmod {mode:o} {name}/*",
+            store.uid(),
+            store.gid(),
             0o2000 | mode | mode >> 2 & 0o111
         ),
     );

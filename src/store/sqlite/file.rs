@@ -84,13 +84,13 @@ pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
 )]
 pub(super) struct Sharing {
     pub(super) mode: u32,
-    /// The group that the mode is about, if it is known.
-    pub(super) group: Option<u32>,
+    /// The user and the group that the mode is about, if they are known.
+    pub(super) owner: Option<(u32, u32)>,
 }
 
 impl Sharing {
     /// Open to the owner alone.
-    pub(super) const OWNER: Self = Self { mode: 0o600, group: None };
+    pub(super) const OWNER: Self = Self { mode: 0o600, owner: None };
 
     /// Returns the users of a file; its owner alone, if they cannot be seen.
     pub(super) fn of(path: &Path) -> Self {
@@ -98,7 +98,7 @@ impl Sharing {
         let found = fs::metadata(path).map(|data| {
             use std::os::unix::fs::MetadataExt;
 
-            Self { mode: data.mode(), group: Some(data.gid()) }
+            Self { mode: data.mode(), owner: Some((data.uid(), data.gid())) }
         });
         #[cfg(not(unix))]
         let found = fs::metadata(path).map(|_| Self::OWNER);

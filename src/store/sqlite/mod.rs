@@ -114,10 +114,14 @@ struct Inner {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The folder of the sessions' files. Nothing where it proves nothing, which the log says.
+/// Opens the folder of the sessions' files. There is none where it proves nothing, which the log says.
+fn open_session_files(file: &OpenFile) -> std::io::Result<Option<SessionFiles>> {
+    SessionFiles::open(&header::beside(file.path(), "-sessions"), Sharing::of(file.path()))
+}
+
+/// The same, also where it cannot be used.
 fn session_files(file: &OpenFile) -> Option<SessionFiles> {
-    let folder = header::beside(file.path(), "-sessions");
-    SessionFiles::open(&folder, Sharing::of(file.path())).unwrap_or_else(|error| {
+    open_session_files(file).unwrap_or_else(|error| {
         words::warn!(
             %error,
             "the folder of the sessions cannot be used: no crash detection, takeovers wait for the ttl"
@@ -211,7 +215,8 @@ impl SqliteStore {
     /// never further ahead than a day. All sessions of the backup are declared dead.
     ///
     /// **Stop every process that uses the file first**, also in other containers: a job that was begun before does
-    /// not know that its key may be granted again. A session that can be proven to live is reason enough to refuse.
+    /// not know that its key may be granted again. It is refused while a session is alive: its process lives, or it was
+    /// renewed within its ttl and its end cannot be proven.
     ///
     /// Looks closer than [`open`](Self::open) whether the file is whole: a copy of bare files that were in use may have
     /// indexes and tables of different moments. That takes up to ten times as long.
@@ -232,14 +237,17 @@ impl SqliteStore {
             return Err(OpenError::of_io(path, &error));
         }
         let (file, mut connection) = file::open(path, options)?;
-        if let Some(files) = session_files(&file)
-            && files.is_anybody_there().map_err(|error| OpenError::of_io(path, &error))?
+        let failed = |error| OpenError::of_io(path, &error);
+        let files = open_session_files(&file).map_err(failed)?;
+        if let Some(files) = &files
+            && files.is_anybody_there().map_err(failed)?
         {
             return Err(OpenError::InUse { path: path.to_owned() });
         }
         file::check(file.path(), &connection, "integrity_check")?;
-        let raised = rows::restored::raise_terms(&mut connection, options.clock.wall());
-        raised.map_err(|error| OpenError::of_sqlite(file.path(), &error))
+        let raised = rows::restored::raise_terms(&mut connection, options.clock.wall(), files.is_some());
+        let raised = raised.map_err(|error| OpenError::of_sqlite(file.path(), &error))?;
+        raised.ok_or_else(|| OpenError::InUse { path: path.to_owned() })
     }
 
     fn on(home: &Arc<Home>, writes: Connection, options: SqliteOptions) -> Result<Self, OpenError> {

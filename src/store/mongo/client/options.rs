@@ -77,8 +77,8 @@ impl MongoOptions {
     /// Sets whether the store only reads, as a program that shows what is held does. Default: no.
     ///
     /// The user then needs the rights to read alone, and nothing is created.
-    /// [`role_script`](crate::store::mongo::role_script) prints that role. Operations that write are the server's to
-    /// refuse.
+    /// [`role_script`](crate::store::mongo::role_script) prints that role. No session can be opened on such a store;
+    /// other operations that write are the server's to refuse.
     #[must_use]
     pub const fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;

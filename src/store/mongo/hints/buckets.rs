@@ -137,6 +137,9 @@ impl Buckets {
                     locked(&self.known).insert(bucket, uuid.clone());
                     return Ok(uuid);
                 }
+                None if self.read_only => {
+                    return Err(CommandFailure::not_begun(format!("the collection {name} is not there yet")));
+                }
                 found if !self.create => {
                     let problem = if found.is_some() { "is not capped" } else { "does not exist" };
                     let problem = format!("the collection {name} {problem}: apply index_script");

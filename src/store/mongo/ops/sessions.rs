@@ -15,7 +15,7 @@ use crate::{
         SessionRecord, SessionSeen, Share,
         mongo::{
             MongoStore,
-            client::error::CommandResult,
+            client::error::{CommandFailure, CommandResult},
             documents::{
                 fields::{Fields, LAYOUT, Read, damaged, date, kind, long, millis, quoted},
                 pipeline::{
@@ -29,6 +29,10 @@ use crate::{
 };
 
 pub(crate) async fn open(store: MongoStore, open: Open, limit: Duration) -> CommandResult<SessionSeen> {
+    if store.inner.options.read_only {
+        let problem = "the store was opened to read only (MongoOptions::read_only)".to_owned();
+        return Err(CommandFailure::lasting(problem));
+    }
     let sessions = &store.names().sessions;
     store.marks().opens(open.session, &open.about, open.nonce);
     let seen = left(store.modify(sessions, open_statement(&open), limit).await?)

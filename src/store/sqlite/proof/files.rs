@@ -17,6 +17,7 @@ use rustix::{
         mkdir, openat, renameat, renameat_with, statat, unlinkat,
     },
     io::Errno,
+    process::geteuid,
 };
 
 use super::Identity;
@@ -24,7 +25,7 @@ use crate::{
     model::SessionId,
     store::{
         Presence,
-        sqlite::file::{Sharing, system::FileSystem},
+        sqlite::file::{Sharing, header, system::FileSystem},
     },
     sync::locked,
     words,
@@ -48,8 +49,8 @@ pub(crate) struct SessionFiles {
     boot: String,
     /// The permissions of a file.
     file_mode: Mode,
-    /// The group of a file, if it is known.
-    group: Option<u32>,
+    /// The user and the group of a file, if they are known.
+    owner: Option<(u32, u32)>,
     /// The files that sessions of this process hold now.
     held: Arc<Mutex<BTreeMap<SessionId, Identity>>>,
 }
@@ -151,10 +152,41 @@ fn of_folder(file: Mode) -> Mode {
     folder
 }
 
-/// Gives a new file to a group, before its permissions are set: a change of the group may clear some.
-fn give(file: &OwnedFd, group: Option<u32>) {
+/// Gives a new file to the group of the database, and to its user if root makes it, before its permissions are set: a
+/// change of the owner may clear some.
+fn give(file: &OwnedFd, owner: Option<(u32, u32)>) {
+    let Some((user, group)) = owner else { return };
     // A user who is not in the group may not, and keeps it for a group of its own.
-    let _ = fchown(file, None, group);
+    let _ = fchown(file, geteuid().is_root().then_some(user), Some(group));
+}
+
+fn open_folder(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(CWD, path, flags, Mode::empty())
+}
+
+/// Makes a folder. It gets its name when all may use it that may use the database, whatever the mask of this process.
+fn make(path: &Path, users: Sharing) -> Result<(), Errno> {
+    let random = getrandom::u64().map_err(|_| Errno::IO)?;
+    let new = header::beside(path, &format!("-new-{random:016x}"));
+    mkdir(&new, Mode::RWXU)?;
+    let opened = || {
+        let folder = open_folder(&new)?;
+        give(&folder, users.owner);
+        // The bit by which files get the group of their folder, if it was inherited.
+        let inherited = Mode::from_raw_mode(fstat(&folder)?.st_mode) & Mode::SGID;
+        fchmod(&folder, of_folder(Mode::from_raw_mode(users.mode) & OPEN_TO) | inherited)?;
+        renameat(CWD, &new, CWD, path)
+    };
+    let named = opened();
+    if named.is_err() {
+        let _ = unlinkat(CWD, &new, AtFlags::REMOVEDIR);
+    }
+    match named {
+        // Another process was quicker.
+        Err(Errno::EXIST | Errno::NOTEMPTY) => Ok(()),
+        named => named,
+    }
 }
 
 impl SessionFiles {
@@ -167,21 +199,15 @@ impl SessionFiles {
     pub(crate) fn open(path: &Path, users: Sharing) -> io::Result<Option<Self>> {
         let say = |doing: &'static str| move |error: Errno| told(doing, path, error);
         let file_mode = Mode::from_raw_mode(users.mode) & OPEN_TO;
-        let made = match mkdir(path, Mode::RWXU) {
-            Ok(()) => true,
-            Err(Errno::EXIST) => false,
-            Err(error) => return Err(told("make", path, error)),
+        // A folder that is there stays as it is.
+        let folder = match open_folder(path) {
+            Err(Errno::NOENT) => {
+                make(path, users).map_err(say("make"))?;
+                open_folder(path)
+            }
+            opened => opened,
         };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let folder = openat(CWD, path, flags, Mode::empty()).map_err(say("open"))?;
-        if made {
-            // A user that may use the database may use the folder, whatever the mask of this process. A folder that
-            // was there stays as it is.
-            give(&folder, users.group);
-            // The bit by which files get the group of their folder, if it was inherited.
-            let inherited = Mode::from_raw_mode(fstat(&folder).map_err(say("look at"))?.st_mode) & Mode::SGID;
-            fchmod(&folder, of_folder(file_mode) | inherited).map_err(say("open to others"))?;
-        }
+        let folder = folder.map_err(say("open"))?;
         let file_system = FileSystem::of(&folder)?;
         let path = std::fs::canonicalize(path)?;
         let folder_name = path.display();
@@ -199,7 +225,7 @@ impl SessionFiles {
             );
             return Ok(None);
         };
-        Ok(Some(Self { path, folder, boot, file_mode, group: users.group, held: Arc::default() }))
+        Ok(Some(Self { path, folder, boot, file_mode, owner: users.owner, held: Arc::default() }))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -254,12 +280,9 @@ impl SessionFiles {
         let new = format!("{NEW}{:016x}", getrandom::u64().map_err(|_| Errno::IO)?);
         // For writing: the kernel tells of the close of such files alone.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let owner = Mode::RUSR | Mode::WUSR;
-        let file = openat(&self.folder, &*new, flags, owner)?;
-        if self.file_mode != owner {
-            give(&file, self.group);
-            fchmod(&file, self.file_mode)?;
-        }
+        let file = openat(&self.folder, &*new, flags, Mode::RUSR | Mode::WUSR)?;
+        give(&file, self.owner);
+        fchmod(&file, self.file_mode)?;
         // Not a link: the kernel tells of a close by the name that was opened, and that one goes with it.
         let named =
             flock(&file, FlockOperation::NonBlockingLockExclusive).and_then(|()| self.rename(&new, name));
@@ -372,8 +395,18 @@ impl SessionFiles {
     }
 
     /// Returns whether a process holds the file of a session.
+    ///
+    /// # Errors
+    /// A file could not be looked at.
     pub(crate) fn is_anybody_there(&self) -> io::Result<bool> {
-        Ok(self.sessions()?.into_iter().any(|session| matches!(self.is_let_go(session), Err(NoProof::Held))))
+        for session in self.sessions()? {
+            match self.is_let_go(session) {
+                Err(NoProof::Held) => return Ok(true),
+                Err(NoProof::Failed(error)) => return Err(error),
+                Ok(()) | Err(NoProof::Missing | NoProof::AnotherFile | NoProof::AnotherBoot) => {}
+            }
+        }
+        Ok(false)
     }
 
     /// The sessions that have a file.

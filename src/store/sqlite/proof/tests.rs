@@ -238,7 +238,7 @@ fn a_file_is_made_once_and_for_nobody_else() {
 #[test]
 fn session_files_have_the_permissions_of_the_database() {
     let place = Place::new();
-    let files = SessionFiles::open(&place.0, Sharing { mode: 0o100_664, group: None }).unwrap().unwrap();
+    let files = SessionFiles::open(&place.0, Sharing { mode: 0o100_664, owner: None }).unwrap().unwrap();
     let _held = files.hold(id(1)).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&place.0), mode(&place.file(id(1)))), (0o775, 0o664));
@@ -258,23 +258,26 @@ fn another_group() -> u32 {
 }
 
 #[test]
-fn session_files_get_the_group_of_the_database_and_the_folder_passes_its_own_on() {
+fn session_files_get_user_and_group_of_the_database_and_the_folder_passes_its_own_on() {
     let group = another_group();
     let look = |path: &Path| {
         let data = fs::metadata(path).unwrap();
-        (data.gid(), data.mode() & 0o7777)
+        (data.uid(), data.gid(), data.mode() & 0o7777)
     };
+    // What root makes is the user's of the database.
+    let own = rustix::process::getuid();
+    let user = if own.is_root() { 65_534 } else { own.as_raw() };
     for (parent_mode, folder_mode) in [(0o2770, 0o2770), (0o770, 0o770)] {
         let parent = Place::new();
         fs::create_dir(&parent.0).unwrap();
         chown(&parent.0, None, Some(group)).unwrap();
         fs::set_permissions(&parent.0, fs::Permissions::from_mode(parent_mode)).unwrap();
         let folder = parent.0.join("tenure.db-sessions");
-        let users = Sharing { mode: 0o100_660, group: Some(group) };
+        let users = Sharing { mode: 0o100_660, owner: Some((user, group)) };
         let files = SessionFiles::open(&folder, users).unwrap().unwrap();
         let _held = files.hold(id(1)).unwrap();
-        assert_eq!(look(&folder), (group, folder_mode));
-        assert_eq!(look(&folder.join(id(1).to_string())), (group, 0o660));
+        assert_eq!(look(&folder), (user, group, folder_mode));
+        assert_eq!(look(&folder.join(id(1).to_string())), (user, group, 0o660));
     }
 }
 

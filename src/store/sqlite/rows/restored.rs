@@ -13,8 +13,24 @@ use crate::{
 ///
 /// A term is never smaller than the clock was when it was granted; so the clock, and as much as it may have been
 /// wrong, is larger than all of them.
-pub(crate) fn raise_terms(connection: &mut Connection, now: StoreTime) -> Result<u64> {
+///
+/// Changes nothing while a session was renewed within its ttl and its end could not be proven: it has no file, or files
+/// prove nothing here. Returns none then.
+pub(crate) fn raise_terms(
+    connection: &mut Connection,
+    now: StoreTime,
+    files_prove: bool,
+) -> Result<Option<u64>> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let is_alive: bool = transaction.query_row(
+        "SELECT EXISTS (SELECT 1 FROM sessions WHERE died_at IS NULL AND abs(?1 - beat_at) < ttl_ms \
+         AND NOT (?2 AND file_inode IS NOT NULL))",
+        params![now.as_millis(), files_prove],
+        |row| row.get(0),
+    )?;
+    if is_alive {
+        return Ok(None);
+    }
     let beyond = long(Term::first(now.plus(TERM_KEPT)).get());
     let raised = transaction.execute(
         "UPDATE locks SET term = min(max(term + 1, ?1), ?2) WHERE v = ?3 AND term BETWEEN 0 AND ?2",
@@ -31,5 +47,5 @@ pub(crate) fn raise_terms(connection: &mut Connection, now: StoreTime) -> Result
         params![now.as_millis(), LAYOUT],
     )?;
     transaction.commit()?;
-    Ok(raised as u64)
+    Ok(Some(raised as u64))
 }
