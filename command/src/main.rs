@@ -40,9 +40,14 @@ mod spread;
 #[cfg(feature = "ui")]
 mod ui;
 
-use std::{panic::AssertUnwindSafe, process::ExitCode};
+use std::{
+    panic::AssertUnwindSafe,
+    process::ExitCode,
+    sync::{Arc, Mutex},
+};
 
 use clap::{Parser, Subcommand};
+use signal_hook::consts::SIGXFSZ;
 
 use crate::{
     common::Common,
@@ -90,6 +95,9 @@ enum Command {
     Manual(manual::Manual),
 }
 
+/// Threads of the runtime, of the words and of the signals.
+const THREADS: usize = 4;
+
 fn main() -> ExitCode {
     // Before anything else is read, or any thread started.
     if let Some(code) = child::run_if_asked() {
@@ -115,8 +123,27 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Checks that as many threads can be started as are needed at once: without them the runtime panics, or waits for ever.
+fn check_threads() -> std::io::Result<()> {
+    let gate = Mutex::new(());
+    let closed = gate.lock();
+    std::thread::scope(|scope| {
+        let wait = || drop(gate.lock());
+        let started =
+            (0..THREADS).try_for_each(|_| std::thread::Builder::new().spawn_scoped(scope, wait).map(drop));
+        drop(closed);
+        started
+    })
+}
+
 fn run(cli: Cli) -> Result<u8, Failure> {
     let Cli { command, common } = cli;
+    let no_thread =
+        |error| Failure::new(FAILED, format!("no thread can be started: {error} (the limit is ulimit -u)"));
+    check_threads().map_err(no_thread)?;
+    // A file that may not grow is an error of its write, as a full disk is. What is started gets the default again.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())
+        .map_err(|error| Failure::failed(format!("signals cannot be received: {error}")))?;
     // Two threads: one for beats' answers while the other prints.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -124,7 +151,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
         .thread_keep_alive(spread::IDLE)
         .enable_all()
         .build()
-        .map_err(|error| Failure::new(FAILED, format!("no thread can be started: {error}")))?;
+        .map_err(no_thread)?;
     let ended = runtime.block_on(async {
         match command {
             Command::Exec(exec) => exec::run(&common, exec).await,

@@ -9,6 +9,7 @@ mod exec;
 mod exec_rounds;
 mod exec_terminal;
 mod group;
+mod limits;
 mod log;
 mod looking;
 mod no_inotify;
