@@ -197,7 +197,7 @@ impl ElectConfig {
                     .is_ok()
                     .then(|| format!("; refresh_duration = \"{time}\" is long enough"));
             }
-            // What follows from a longer one is longer, too, but by less.
+            // A longer one makes the other durations longer, too, but by less.
             fits.refresh_duration = whole_seconds(needed);
         }
         None

@@ -156,7 +156,7 @@ impl Judged {
             self.findings.extend(judge::schedule(one, wanted.limits, now));
         }
         if checked > 0 || wanted.schedules.is_none() {
-            self.well.push(judge::count(checked, "schedule"));
+            self.well.push(out::count(checked, "schedule"));
         }
         Ok(())
     }
@@ -222,7 +222,7 @@ impl Judged {
         if alive < least {
             self.findings.push(Finding::few_instances(alive, least));
         } else {
-            self.well.push(judge::count(alive, "instance"));
+            self.well.push(out::count(alive, "instance"));
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ const LONGEST: usize = 200;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Bit of a folder by which files in it get its group.
-const PASSES_GROUP_ON: u32 = 0o2000;
+pub(crate) const PASSES_GROUP_ON: u32 = 0o2000;
 
 /// Users that the store is open to: the locks of its keys are open to the same.
 struct Sharing {
@@ -50,8 +50,8 @@ impl Sharing {
         // makes what the user of the store can use.
         let _ = fchown(made, geteuid().is_root().then_some(self.user), Some(self.group));
         let data = made.metadata()?;
-        let of_folder = data.mode() & PASSES_GROUP_ON | self.mode >> 2 & 0o111;
-        let mode = self.mode | if data.is_dir() { of_folder } else { 0 };
+        let mode =
+            if data.is_dir() { data.mode() & PASSES_GROUP_ON | of_folder(self.mode) } else { self.mode };
         made.set_permissions(fs::Permissions::from_mode(mode))
     }
 
@@ -85,6 +85,11 @@ impl Sharing {
             opened => opened,
         }
     }
+}
+
+/// Returns the mode of a folder: a user who may read a file in it may look into it.
+pub(crate) const fn of_folder(mode: u32) -> u32 {
+    mode | mode >> 2 & 0o111
 }
 
 /// An ending for the name of what is being made, of its own for each.
@@ -257,7 +262,7 @@ mod tests {
         let store = folder.join("tenure.db");
         File::create(&store).unwrap();
         fs::set_permissions(&store, fs::Permissions::from_mode(0o660)).unwrap();
-        // What root makes is the user's of the store.
+        // Files that root makes are the user's of the store.
         let user = if is_root { 65_534 } else { rustix::process::getuid().as_raw() };
         chown(&store, Some(user), None).unwrap();
         let look = |data: fs::Metadata| (data.uid(), data.gid(), data.mode() & 0o7777);

@@ -54,6 +54,11 @@ impl Table {
     }
 }
 
+/// `1 task`, `2 tasks`.
+pub(crate) fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
 /// Columns of a terminal that a text takes.
 pub(crate) fn width(text: &str) -> usize {
     text.chars().filter_map(UnicodeWidthChar::width).sum()

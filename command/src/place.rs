@@ -130,19 +130,26 @@ enum Opened {
 
 impl OpenStore {
     pub(crate) async fn open(settings: &Settings, purpose: OpenMode) -> Result<Self, Failure> {
-        match StoreUri::of(settings.store.as_ref())? {
-            StoreUri::Sqlite(path) => Self::sqlite(&path, settings.store.is_none(), purpose).await,
+        let uri = StoreUri::of(settings.store.as_ref())?;
+        let name = uri.name();
+        match uri {
+            StoreUri::Sqlite(path) => Self::sqlite(path, name, settings.store.is_none(), purpose).await,
             #[cfg(feature = "mongodb")]
             StoreUri::Mongo(uri) => {
-                Self::mongo(&uri, settings.store.as_ref().and_then(|uri| uri.file.clone()), purpose).await
+                Self::mongo(&uri, name, settings.store.as_ref().and_then(|uri| uri.file.clone()), purpose)
+                    .await
             }
             #[cfg(not(feature = "mongodb"))]
             StoreUri::Mongo(_) => Err(no_driver()),
         }
     }
 
-    async fn sqlite(path: &Path, is_default: bool, purpose: OpenMode) -> Result<Self, Failure> {
-        let path = path.to_owned();
+    async fn sqlite(
+        path: PathBuf,
+        name: String,
+        is_default: bool,
+        purpose: OpenMode,
+    ) -> Result<Self, Failure> {
         let open = move || {
             if purpose != OpenMode::ReadWrite {
                 look_for(&path)?;
@@ -170,25 +177,20 @@ impl OpenStore {
             let file = fs::canonicalize(&path).map_err(|error| {
                 Failure::store(format!("the path {} cannot be resolved: {error}", path.display()))
             })?;
-            Ok(Self {
-                store: Arc::new(store.clone()),
-                name: format!("sqlite:{}", path.display()),
-                file: Some(file),
-                kind: Opened::Sqlite(store),
-            })
+            Ok(Self { store: Arc::new(store.clone()), name, file: Some(file), kind: Opened::Sqlite(store) })
         };
         tokio::task::spawn_blocking(open).await.map_err(|error| Failure::failed(error.to_string()))?
     }
 
     #[cfg(feature = "mongodb")]
-    async fn mongo(uri: &str, file: Option<PathBuf>, purpose: OpenMode) -> Result<Self, Failure> {
+    async fn mongo(
+        uri: &str,
+        name: String,
+        file: Option<PathBuf>,
+        purpose: OpenMode,
+    ) -> Result<Self, Failure> {
         let store = connect(uri, file, purpose).await?;
-        Ok(Self {
-            store: Arc::new(store.clone()),
-            name: without_secrets(uri),
-            file: None,
-            kind: Opened::Mongo(store),
-        })
+        Ok(Self { store: Arc::new(store.clone()), name, file: None, kind: Opened::Mongo(store) })
     }
 
     /// Waits until no heartbeat has been possible on the store's file for a whole ttl, for a reason that does not pass

@@ -28,7 +28,7 @@ fn a_full_disk_of_the_log_keeps_no_program_from_running() {
     let script = format!("echo > {}; until [ -e {} ]; do sleep 0.02; done", begun.display(), go.display());
     let mut first = Running::start(&mut exec(&script));
     until_there(&begun);
-    // It says that it waits.
+    // The second one has something to say: that it waits.
     let mut second = Running::start(full(&mut exec("exit 7")));
     std::fs::write(go, "").unwrap();
     assert_eq!(first.join().code(), Some(0));

@@ -7,6 +7,7 @@ use super::{Done, agreed, nothing_done, tell};
 use crate::{
     common::Common,
     exit::Failure,
+    out,
     place::{StoreUri, raise_terms},
     settings::Settings,
 };
@@ -30,7 +31,7 @@ pub(crate) async fn run(common: &Common, raise: &RaiseTerms) -> Result<u8, Failu
         return nothing_done(common);
     }
     let raised = raise_terms(&settings).await?;
-    let locks = if raised == 1 { "1 lock".to_owned() } else { format!("{raised} locks") };
+    let locks = out::count(usize::try_from(raised).unwrap_or(usize::MAX), "lock");
     let said = format!("Raised the terms of {locks} in {name}, and ended its sessions.");
     tell(common, &Done::new(said, json!({ "done": true, "raised": raised })))
 }

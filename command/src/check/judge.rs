@@ -10,7 +10,10 @@ use tenure::{
 };
 use tenure_look::{Liveness, ScheduleView};
 
-use crate::{out::one_line, times};
+use crate::{
+    out::{count, one_line},
+    times,
+};
 
 /// Findings that the line has room for.
 const TOLD: usize = 10;
@@ -193,11 +196,6 @@ pub(super) fn leader(key: &Key, leader: &Leader) -> Result<String, Finding> {
         }
         Leader::Holder { name, .. } => Ok(one_line(&format!("{name} holds {key:?}"))),
     }
-}
-
-/// A number of things.
-pub(super) fn count(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 #[cfg(test)]

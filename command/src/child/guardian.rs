@@ -58,7 +58,7 @@ pub(super) fn main(command: &[OsString]) -> u8 {
     let control = io::stdin().as_fd().try_clone_to_owned();
     let begun = control.and_then(|control| {
         wait_readable(&control)?;
-        // Whoever starts this by hand has no socket there.
+        // A user who starts this by hand gives it no socket.
         sockopt::socket_type(&control)?;
         Ok((wire::first_order(&control), control))
     });

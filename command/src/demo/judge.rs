@@ -14,6 +14,7 @@ use serde::Serialize;
 use tenure::clock::Moment;
 
 use super::record::Record;
+pub(crate) use crate::out::count;
 
 /// The outcome of a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -87,11 +88,6 @@ fn failures(record: &Record) -> Vec<String> {
 /// `0.31 s`.
 pub(crate) fn seconds(time: Duration) -> String {
     format!("{:.2} s", time.as_secs_f64())
-}
-
-/// `1 task`, `2 tasks`.
-pub(crate) fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// Returns the delay of a takeover by a machine without a free processor or with a busy disk: a few steps in turn.

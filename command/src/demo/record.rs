@@ -184,9 +184,16 @@ impl Record {
 
     /// The instance that has each task now: the latest that began it, unless that one's job is over.
     pub(crate) fn owners(&self) -> impl Iterator<Item = Option<usize>> {
-        self.tasks.iter().map(|holdings| {
-            let latest = holdings.iter().max_by_key(|holding| holding.began)?;
-            latest.ended.is_none().then_some(latest.instance)
+        self.owners_at(None)
+    }
+
+    /// The instance that had each task at that time, or has it now.
+    pub(crate) fn owners_at(&self, at: Option<Moment>) -> impl Iterator<Item = Option<usize>> {
+        self.tasks.iter().map(move |holdings| {
+            let begun = holdings.iter().filter(|holding| at.is_none_or(|at| holding.began <= at));
+            let latest = begun.max_by_key(|holding| holding.began)?;
+            let has_it = latest.ended.is_none_or(|ended| at.is_some_and(|at| ended > at));
+            has_it.then_some(latest.instance)
         })
     }
 

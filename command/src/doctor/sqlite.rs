@@ -103,7 +103,7 @@ fn judge_folder(
             "as root, or their owner: chown -R {}:{} {name}; chmod {:o} {name}; chmod {mode:o} {name}/*",
             store.uid(),
             store.gid(),
-            0o2000 | mode | mode >> 2 & 0o111
+            key_lock::PASSES_GROUP_ON | key_lock::of_folder(mode)
         ),
     );
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tenure::clock::Moment;
 
 use super::{Bounds, Verdict, count, seconds};
-use crate::demo::record::{Change, Holding, Record, RecordKind};
+use crate::demo::record::{Change, Record, RecordKind};
 
 pub(super) fn drained(record: &Record) -> Verdict {
     let (mut seen, mut broken) = (Vec::new(), Vec::new());
@@ -83,12 +83,11 @@ fn uneven(record: &Record, change: &Change, until: Moment, bounds: &Bounds) -> S
 
 /// The number of tasks of each instance that had some at that time, and of tasks that did not run.
 fn shares(record: &Record, at: Moment) -> String {
-    let runs = |holding: &&Holding| holding.began <= at && holding.ended.is_none_or(|ended| ended > at);
     let mut counts = BTreeMap::<usize, usize>::new();
     let mut without = 0;
-    for holdings in &record.tasks {
-        match holdings.iter().filter(|it| it.began <= at).max_by_key(|it| it.began).filter(runs) {
-            Some(holding) => *counts.entry(holding.instance).or_default() += 1,
+    for owner in record.owners_at(Some(at)) {
+        match owner {
+            Some(owner) => *counts.entry(owner).or_default() += 1,
             None => without += 1,
         }
     }

@@ -2,6 +2,7 @@
 
 use unicode_width::UnicodeWidthChar;
 
+pub(super) use crate::out::count;
 use crate::out::{one_line, width};
 
 /// The replacement for text that was cut off.
@@ -114,11 +115,6 @@ pub(super) fn bar(permille: u64, room: usize) -> String {
 /// `part` of `whole` in thousandths.
 pub(super) fn permille(part: usize, whole: usize) -> u64 {
     u64::try_from(part.saturating_mul(1000) / whole.max(1)).unwrap_or(u64::MAX)
-}
-
-/// A number of things.
-pub(super) fn count(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 #[cfg(test)]

@@ -264,7 +264,7 @@ fn session_files_get_user_and_group_of_the_database_and_the_folder_passes_its_ow
         let data = fs::metadata(path).unwrap();
         (data.uid(), data.gid(), data.mode() & 0o7777)
     };
-    // What root makes is the user's of the database.
+    // Files that root makes are the user's of the database.
     let own = rustix::process::getuid();
     let user = if own.is_root() { 65_534 } else { own.as_raw() };
     for (parent_mode, folder_mode) in [(0o2770, 0o2770), (0o770, 0o770)] {
