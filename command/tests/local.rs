@@ -15,6 +15,7 @@ mod see;
 mod top;
 #[cfg(feature = "ui")]
 mod ui;
+mod verdict;
 #[path = "../../tests/support/wait.rs"]
 mod wait;
 mod watch;

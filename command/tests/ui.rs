@@ -71,7 +71,7 @@ async fn the_page_shows_the_store_and_changes_nothing_until_a_signal_ends_it() {
         let served = Served::begin(&world, &[]);
         assert_eq!(served.get("/healthz"), (200, "ok\n".to_owned()));
         let (status, page) = served.get("/");
-        assert!(status == 200 && page.contains("pod-1") && page.contains("sqlite:"), "{page}");
+        assert!(status == 200 && page.contains("1 alive") && page.contains("sqlite:"), "{page}");
         let (status, key) = served.get("/key?key=report");
         assert!(status == 200 && key.contains("pod-1") && !key.contains("<form"), "{key}");
         let (status, doctor) = served.get("/doctor");

@@ -1,11 +1,11 @@
 //! Changes that are one to their reader: thirty tasks that one instance takes over from another.
 
-use std::time::Duration;
+use std::{fmt::Write, time::Duration};
 
 use serde::Serialize;
 
 use crate::{Change, ChangeKind, PreviousHolder, Severity};
-use tenure::model::{Holder, Key, Kind};
+use tenure::model::{Holder, Key, Kind, StoreTime};
 
 /// Changes that are no further apart belong together.
 const TOGETHER: Duration = Duration::from_secs(5);
@@ -22,6 +22,10 @@ pub struct Group {
     pub change: Change,
     /// The keys of all of them, the last one first.
     pub keys: Vec<Key>,
+    /// Number of them.
+    pub count: usize,
+    /// Time of the first one.
+    pub since: StoreTime,
 }
 
 /// Properties that the changes of one group have in common.
@@ -55,11 +59,14 @@ impl Group {
         let mut groups: Vec<Self> = Vec::new();
         for change in changes {
             let key = like(change).map(|(_, key)| key.clone());
-            let first = groups.len().saturating_sub(OPEN);
-            let same = groups[first..].iter_mut().rev().find(|group| group.takes(change));
-            match (same, key) {
-                (Some(group), Some(key)) => group.keys.push(key),
-                (_, key) => groups.push(Self { change: change.clone(), keys: key.into_iter().collect() }),
+            let same =
+                |(at, group): &(usize, &mut Self)| group.repeats(change) || *at < OPEN && group.takes(change);
+            if let Some((_, group)) = groups.iter_mut().rev().enumerate().find(same) {
+                group.keys.extend(key);
+                (group.count, group.since) = (group.count + 1, change.at);
+            } else {
+                let keys = key.into_iter().collect();
+                groups.push(Self { change: change.clone(), keys, count: 1, since: change.at });
             }
         }
         groups
@@ -71,10 +78,26 @@ impl Group {
         is_like && self.change.at.since(change.at) <= TOGETHER
     }
 
+    /// Returns whether a run of the same schedule failed for the same reason: one noisy schedule hides no other.
+    fn repeats(&self, change: &Change) -> bool {
+        use ChangeKind::RunEnded;
+        let is_failure = change.severity() == Severity::Failure;
+        let (RunEnded { schedule, outcome, error, .. }, RunEnded { schedule: s, outcome: o, error: e, .. }) =
+            (&self.change.what, &change.what)
+        else {
+            return false;
+        };
+        is_failure && (schedule, outcome, error) == (s, o, e)
+    }
+
     /// Returns it in a word and a sentence. What records say is in it as it is.
     #[must_use]
     pub fn describe(&self) -> (&'static str, String) {
-        let (word, sentence) = self.change.describe();
+        let (word, mut sentence) = self.change.describe();
+        if self.count > 1 && self.keys.is_empty() {
+            let time = self.since.to_string();
+            let _ = write!(sentence, " ({} times since {})", self.count, time.get(11..19).unwrap_or(&time));
+        }
         let Some((like, _)) = like(&self.change).filter(|_| self.keys.len() > 1) else {
             return (word, sentence);
         };
@@ -102,7 +125,7 @@ impl Group {
 mod tests {
     use super::*;
     use tenure::{
-        model::{LockId, StoreTime, Term},
+        model::{LockId, Term},
         store::Ended,
     };
 

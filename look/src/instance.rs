@@ -82,6 +82,12 @@ impl Instance {
         }
     }
 
+    /// Returns whether nothing is to be said of it.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        self.word() == Liveness::Alive.as_str()
+    }
+
     /// Returns whether it holds something while its program's runtime runs no task.
     #[must_use]
     pub const fn is_stalled(&self) -> bool {

@@ -21,6 +21,7 @@ mod reader;
 mod schedule;
 mod serial;
 mod spread;
+mod verdict;
 mod words;
 
 use self::picture::Source;
@@ -37,5 +38,6 @@ pub use self::{
     reader::Reader,
     schedule::{Ledger, Owner, ScheduleState, ScheduleView},
     spread::{SpreadMember, SpreadSummary, SpreadView, TaskView},
+    verdict::{Grade, Limits, Subject, Trouble, Verdict},
     words::{ago, ended, length, one_line, terms, why_ended},
 };

@@ -9,8 +9,8 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    Change, Group, HeldCounts, Instance, Ledger, Liveness, Lock, ScheduleState, ScheduleView, SessionStates,
-    Severity, SpreadSummary, SpreadView, change, instance,
+    Change, ChangeKind, Group, HeldCounts, Instance, Ledger, Limits, Liveness, Lock, ScheduleView,
+    SessionStates, Severity, SpreadSummary, SpreadView, Verdict, change, instance,
     reader::holder,
     schedule::{self, lock_of},
 };
@@ -20,7 +20,7 @@ use tenure::{
 };
 
 /// Length of the history that is shown.
-const HOUR: Duration = Duration::from_secs(60 * 60);
+pub(crate) const HOUR: Duration = Duration::from_secs(60 * 60);
 /// Most that is kept of each sort: beyond that, the oldest goes.
 const SESSIONS: usize = 2_000;
 const LOCKS: usize = 1_000;
@@ -49,6 +49,7 @@ pub struct Picture {
     pub(crate) deaf: Option<String>,
     /// Changes of the last hour, computed at the first use: every screen needs them.
     changes: OnceLock<Vec<Change>>,
+    verdict: OnceLock<Verdict>,
 }
 
 /// Source of a record that cannot be used.
@@ -82,11 +83,13 @@ pub struct Overview {
     pub namespace: Namespace,
     /// Time of the look, by the store's clock.
     pub now: StoreTime,
+    /// Troubles, the worst first.
+    pub verdict: Verdict,
     /// The store does not answer, and why: what is shown is old.
     pub trouble: Option<String>,
     /// No hints come, and why: what changes is seen later.
     pub deaf: Option<String>,
-    /// Instances, and behind them those that ended within the last hour: a hundred of them.
+    /// Instances, and those that ended within the last hour: a hundred of them, the well ones last.
     pub instances: Vec<Instance>,
     /// Number of instances that beat.
     pub alive: usize,
@@ -98,13 +101,11 @@ pub struct Overview {
     pub closed: usize,
     /// Spreads in numbers.
     pub spreads: Vec<SpreadSummary>,
-    /// Schedules that need attention, the worst first.
-    pub troubled: Vec<ScheduleView>,
     /// Schedules, by their next ticks.
     pub upcoming: Vec<ScheduleView>,
     /// Plain locks that have waiters.
     pub queues: Vec<LockQueue>,
-    /// The last takeovers, losses, moves and failures, the last one first.
+    /// The last takeovers, losses, moves and failures: deaths first, and else the last one.
     pub changes: Vec<Group>,
     /// Records that cannot be used.
     pub refused: Vec<Refused>,
@@ -144,6 +145,7 @@ impl Picture {
             trouble: None,
             deaf: None,
             changes: OnceLock::new(),
+            verdict: OnceLock::new(),
         }
     }
 
@@ -387,7 +389,7 @@ impl Picture {
         self.queues.iter().filter_map(queue).collect()
     }
 
-    fn lives(&self) -> SessionStates {
+    pub(crate) fn lives(&self) -> SessionStates {
         self.sessions.values().cloned().collect()
     }
 
@@ -442,6 +444,27 @@ impl Picture {
         })
     }
 
+    /// Judges the namespace by the usual limits.
+    pub fn verdict(&self) -> &Verdict {
+        self.verdict.get_or_init(|| self.verdict_by(&Limits::default()))
+    }
+
+    /// The schedules that may need attention, by what was read of them.
+    #[must_use]
+    pub fn troubled(&self) -> Vec<ScheduleView> {
+        let lives = self.lives();
+        let is_had =
+            |lock: &LockRecord| holder(lock).is_some_and(|id| !lives.life(id, self.now).looks_dead());
+        let may_be = |schedule: &&Arc<ScheduleView>| {
+            let record = &schedule.status.record;
+            let is_past = schedule.next.first().is_some_and(|next| *next <= self.now);
+            let is_odd = schedule.paused || schedule.due.is_some() || schedule.status.failures > 0 || is_past;
+            let is_new = record.definition.is_none() || !record.orders.is_empty();
+            is_odd || is_new || !self.locks.get(&lock_of(&record.id)).is_some_and(|lock| is_had(lock))
+        };
+        self.schedules.values().filter(may_be).map(|one| self.as_of_now(one, &lives)).collect()
+    }
+
     /// The namespace at a glance.
     #[must_use]
     pub fn overview(&self) -> Overview {
@@ -449,33 +472,23 @@ impl Picture {
         let count = |life: Liveness| instances.iter().filter(|one| one.life == life).count();
         let (alive, silent) = (count(Liveness::Alive), count(Liveness::Silent));
         let (dead, closed) = (count(Liveness::Dead), count(Liveness::Closed));
+        instances.sort_by_key(|one| (one.is_well(), one.life == Liveness::Closed));
         instances.truncate(SHOWN);
         let changes = self.changes();
         let mut changes = Group::all(changes.iter().filter(|change| change.severity() != Severity::Other));
+        changes.sort_by_key(|group| !matches!(group.change.what, ChangeKind::InstanceDied { .. }));
         changes.truncate(SHOWN_CHANGES);
-        let (lives, ttl) = (self.lives(), self.ttl());
+        let lives = self.lives();
         let mut queues = self.queues();
         queues.truncate(SHOWN);
-        let mut troubled: Vec<_> = self
-            .schedules
-            .values()
-            .filter(|schedule| may_be_troubled(schedule, self.now))
-            .map(|schedule| self.as_of_now(schedule, &lives))
-            .filter(|schedule| rank(schedule, ttl) > 0)
-            .collect();
-        troubled.sort_by_key(|schedule| std::cmp::Reverse(rank(schedule, ttl)));
-        troubled.truncate(SHOWN);
-        let listed: BTreeSet<_> = troubled.iter().map(|schedule| &schedule.status.record.id).collect();
-        let is_other = |schedule: &&Arc<ScheduleView>| {
-            !schedule.next.is_empty() && !listed.contains(&schedule.status.record.id)
-        };
-        let mut upcoming: Vec<_> = self.schedules.values().filter(is_other).collect();
+        let mut upcoming: Vec<_> = self.schedules.values().filter(|one| !one.next.is_empty()).collect();
         upcoming.sort_by_key(|schedule| schedule.next.first().copied());
         let upcoming =
             upcoming.into_iter().take(SHOWN_CHANGES).map(|one| self.as_of_now(one, &lives)).collect();
         Overview {
             namespace: self.namespace.clone(),
             now: self.now,
+            verdict: self.verdict().clone(),
             trouble: self.trouble.clone(),
             deaf: self.deaf.clone(),
             instances,
@@ -484,30 +497,12 @@ impl Picture {
             dead,
             closed,
             spreads: self.spreads(),
-            troubled,
             upcoming,
             queues,
             changes,
             refused: self.refused(),
             read: self.read.clone(),
         }
-    }
-}
-
-/// Returns whether a schedule needs a closer look, by what was read of it.
-fn may_be_troubled(schedule: &ScheduleView, now: StoreTime) -> bool {
-    let is_past = schedule.next.first().is_some_and(|next| *next <= now);
-    schedule.paused || schedule.due.is_some() || schedule.status.failures > 0 || is_past
-}
-
-/// Returns how much attention a schedule needs: zero is none.
-fn rank(schedule: &ScheduleView, ttl: Duration) -> u32 {
-    match schedule.state(ttl) {
-        ScheduleState::Overdue { .. } => 4,
-        _ if schedule.status.failures > 1 => 3,
-        _ if schedule.status.failures > 0 => 2,
-        ScheduleState::Paused => 1,
-        _ => 0,
     }
 }
 

@@ -234,6 +234,11 @@ impl Poller {
         while self.waiting.iter().any(|name| !self.picture.schedules.contains_key(name)) {
             self.ledgers().await?;
         }
+        let is_unread = |id: &LockId| id.kind == Kind::Lock && !self.picture.queues.contains_key(id);
+        let wanted = self.picture.locks.iter().filter(|(id, record)| record.wanted && is_unread(id));
+        for _ in 0..wanted.count().div_ceil(LINES).min(LEDGERS) {
+            self.queues().await?;
+        }
         self.picture.keep_in_bounds();
         Ok(())
     }

@@ -104,7 +104,7 @@ impl fmt::Display for ScheduleState {
 }
 
 /// Time, besides two ttls, for which a tick may be on its way to the schedule's next owner.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 impl ScheduleView {
     /// Entries of the ledger that are looked at.

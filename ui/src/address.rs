@@ -24,6 +24,7 @@ use crate::{
 
 const STYLE: &str = include_str!("style.css");
 const ICON: &str = include_str!("icon.svg");
+const ALARM: &str = include_str!("alarm.svg");
 const SCRIPT: &str = include_str!("script.js");
 
 /// Longest body of a request: a form with a reason.
@@ -49,6 +50,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/healthz", get(metrics::health))
         .route("/icon.svg", get(async || asset("image/svg+xml", ICON)))
+        .route("/alarm.svg", get(async || asset("image/svg+xml", ALARM)))
         .route("/style.css", get(async || asset("text/css; charset=utf-8", STYLE)))
         .route("/script.js", get(async || asset("text/javascript; charset=utf-8", SCRIPT)))
         .route("/login", post(page::login))

@@ -97,7 +97,8 @@ impl<S: Screen> Watched<S> {
 }
 
 fn now(picture: &Picture) -> Event {
-    event("now", &json!({ "now": picture.now().to_string(), "trouble": picture.trouble() }))
+    let (now, needing) = (picture.now().to_string(), picture.verdict().needing());
+    event("now", &json!({ "now": now, "trouble": picture.trouble(), "needing": needing }))
 }
 
 fn trouble(problem: &Problem) -> Event {

@@ -8,7 +8,7 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
-use tenure_look::{Liveness, Overview, ScheduleState};
+use tenure_look::{Liveness, Picture, ScheduleState};
 
 use crate::{
     Shared,
@@ -24,13 +24,14 @@ pub(crate) async fn metrics(State(shared): State<Arc<Shared>>, Extension(base): 
     match shared.ui.pictures.get().await {
         Err(error) => Problem::from(error).answer(Form::Json, &base),
         Ok(picture) => {
-            let text = text(&picture.overview(), picture.ttl());
+            let text = text(&picture);
             ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
         }
     }
 }
 
-fn text(overview: &Overview, ttl: std::time::Duration) -> String {
+fn text(picture: &Picture) -> String {
+    let (overview, troubled) = (picture.overview(), picture.troubled());
     let mut text = Text::default();
     text.family("tenure_picture_time_seconds", "When the store was read last, by its clock.");
     text.sample("tenure_picture_time_seconds", &[], overview.now.as_millis() / 1000);
@@ -58,14 +59,14 @@ fn text(overview: &Overview, ttl: std::time::Duration) -> String {
         }
     }
     text.family("tenure_schedule_overdue_seconds", "Time for which a tick has been due and not run.");
-    for one in &overview.troubled {
-        if let ScheduleState::Overdue { by } = one.state(ttl) {
+    for one in &troubled {
+        if let ScheduleState::Overdue { by } = one.state(picture.ttl()) {
             let name = one.status.record.id.name.as_str();
             text.sample("tenure_schedule_overdue_seconds", &[("schedule", name)], by.as_secs());
         }
     }
     text.family("tenure_schedule_failures", "Runs of a schedule that failed in a row.");
-    for one in overview.troubled.iter().filter(|one| one.status.failures > 0) {
+    for one in troubled.iter().filter(|one| one.status.failures > 0) {
         let name = one.status.record.id.name.as_str();
         text.sample("tenure_schedule_failures", &[("schedule", name)], one.status.failures);
     }

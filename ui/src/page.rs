@@ -10,6 +10,7 @@ use axum::{
 };
 use maud::{DOCTYPE, Markup, html};
 use serde::Deserialize;
+use tenure_look::Picture;
 
 use crate::{
     Shared,
@@ -77,7 +78,15 @@ pub(crate) fn page<S: Screen>(shared: &Shared, screen: &S, context: &RenderConte
             }
         }
     };
-    whole(base, &screen.title(), &body, true)
+    whole(base, &title(&screen.title(), &context.picture), &body, true)
+}
+
+/// The title of the window: the number of troubles that need attention, and the screen.
+fn title(screen: &str, picture: &Picture) -> String {
+    match picture.verdict().needing() {
+        0 => screen.to_owned(),
+        needing => format!("({needing}) {screen}"),
+    }
 }
 
 /// Returns the notice shown while the store does not answer.
@@ -95,7 +104,7 @@ fn whole(base: &Base, title: &str, body: &Markup, is_live: bool) -> Markup {
                 meta name="color-scheme" content="light dark";
                 title { (tenure_look::one_line(title)) " - tenure" }
                 link rel="stylesheet" href=(base.link("/style.css", &[]));
-                link rel="icon" type="image/svg+xml" href=(base.link("/icon.svg", &[]));
+                link rel="icon" type="image/svg+xml" href=(base.link(if title.starts_with('(') { "/alarm.svg" } else { "/icon.svg" }, &[]));
                 @if is_live { script src=(base.link("/script.js", &[])) defer {} }
             }
             body { (body) }

@@ -6,6 +6,7 @@
   const live = byId("live");
   const trouble = byId("trouble");
   const now = byId("now");
+  const icon = document.querySelector("link[rel=icon]");
 
   // What a person has opened, written or chosen in a part stays as it was.
   function keep(part) {
@@ -90,6 +91,8 @@
       const told = JSON.parse(event.data);
       now.dateTime = told.now;
       now.textContent = told.now.slice(11, 19);
+      document.title = document.title.replace(/^(\(\d+\) )?/, told.needing ? `(${told.needing}) ` : "");
+      icon.href = icon.href.replace(/(icon|alarm)\.svg$/, told.needing ? "alarm.svg" : "icon.svg");
       say(told.trouble && `The store does not answer, so the data shown is old: ${told.trouble}`);
     });
     events.addEventListener("trouble", (event) => say(JSON.parse(event.data).says));

@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 use serde::Serialize;
-use tenure_look::{Overview, Picture};
+use tenure_look::{Grade, Overview, Picture, Subject, length};
 
 use super::{Nothing, instances, schedules, spreads};
 use crate::{
     Shared,
+    address::Base,
     answer::{self, Part, Problem, RenderContext},
     draw::{
         hour::hour,
         tables,
-        text::{count, key, since},
+        text::{count, key, link_to_key, name, since},
     },
 };
 
@@ -38,12 +39,13 @@ impl answer::Screen for Screen {
     fn parts(&self, context: &RenderContext) -> Vec<Part> {
         let overview = &self.0;
         vec![
-            Part::new("hour", self.last_hour(context)),
+            Part::new("verdict", self.verdict(context)),
             Part::new("fleet", self.fleet(context)),
             Part::new(
                 "spreads",
                 html! { h2 { a href=(context.base.link("/spreads", &[])) { "Spreads" } } (spreads::table(&context.base, &overview.spreads)) },
             ),
+            Part::new("hour", self.last_hour(context)),
             Part::new("schedules", self.schedules(context)),
             Part::new("queues", self.queues(context)),
             Part::new("gaps", tables::gaps(&context.picture)),
@@ -52,6 +54,29 @@ impl answer::Screen for Screen {
 }
 
 impl Screen {
+    fn verdict(&self, context: &RenderContext) -> Markup {
+        let Overview { verdict, now, .. } = &self.0;
+        let (shown, base) = (&verdict.troubles[..verdict.troubles.len().min(SHOWN)], &context.base);
+        html! {
+            h2 { (verdict.head()) span.quiet { ": " (verdict.sums()) } }
+            ul.troubles {
+                @for one in shown {
+                    @let class = match one.grade { Grade::Passing => "", Grade::Warning => "note", Grade::Critical => "bad" };
+                    li {
+                        span class=(format!("badge {class}")) { (one.grade.as_str()) } " "
+                        @if let Some(to) = address(base, &one.about) { a href=(to) { (name(&one.says)) } }
+                        @else { (name(&one.says)) }
+                        @if let Some(at) = one.since { " " span.quiet { (since(at, *now)) } }
+                        " " code { (one.command) }
+                    }
+                }
+            }
+            @if verdict.troubles.len() > SHOWN {
+                p { "And " (verdict.troubles.len() - SHOWN) " more: " code { "tenure status --all" } }
+            }
+        }
+    }
+
     fn last_hour(&self, context: &RenderContext) -> Markup {
         let Overview { changes, now, .. } = &self.0;
         html! {
@@ -64,29 +89,35 @@ impl Screen {
 
     fn fleet(&self, context: &RenderContext) -> Markup {
         let Overview { instances, alive, silent, dead, closed, now, .. } = &self.0;
-        let all = alive + silent + dead + closed;
+        let (well, bad): (Vec<_>, Vec<_>) =
+            instances.iter().cloned().partition(tenure_look::Instance::is_well);
+        let all = context.base.link("/instances", &[]);
+        let oldest = well.iter().map(|one| one.record.beat_at).min();
         html! {
-            h2 { a href=(context.base.link("/instances", &[])) { "Instances" } }
-            (instances::strips(&context.base, &instances[..instances.len().min(SHOWN)], *now))
-            @if all > SHOWN {
-                p { a href=(context.base.link("/instances", &[])) { "All " (count(all, "instance")) } }
+            h2 { a href=(all) { "Instances" } }
+            @if !bad.is_empty() || well.is_empty() {
+                (instances::strips(&context.base, &bad[..bad.len().min(SHOWN)], *now))
+            }
+            @if alive + silent + dead + closed > 0 {
+                p {
+                    a href=(all) { (alive) " alive" }
+                    @for (number, word) in [(silent, "looking dead"), (dead, "died"), (closed, "closed")] {
+                        @if *number > 0 { ", " (number) " " (word) }
+                    }
+                    @if let Some(oldest) = oldest { ", the oldest beat is " (length(now.since(oldest))) " old" }
+                    ", " (count(well.iter().map(|one| one.held.all()).sum(), "key")) " held"
+                }
             }
         }
     }
 
     fn schedules(&self, context: &RenderContext) -> Markup {
-        let Overview { troubled, upcoming, now, .. } = &self.0;
-        let ttl = context.picture.ttl();
+        let Overview { upcoming, now, .. } = &self.0;
+        let (base, ttl) = (&context.base, context.picture.ttl());
         html! {
-            h2 { a href=(context.base.link("/schedules", &[])) { "Schedules" } }
-            @if !troubled.is_empty() {
-                h3 { "Need attention" }
-                (schedules::table(&context.base, &troubled[..troubled.len().min(SHOWN)], ttl, *now))
-            }
-            @if upcoming.is_empty() { p.quiet { "No schedule has a tick to come." } } @else {
-                h3 { "Next" }
-                (schedules::table(&context.base, &upcoming[..upcoming.len().min(SHOWN)], ttl, *now))
-            }
+            h2 { a href=(base.link("/schedules", &[])) { "Next schedules" } }
+            @if upcoming.is_empty() { p.quiet { "No schedule has a tick to come." } }
+            @else { (schedules::table(base, &upcoming[..upcoming.len().min(SHOWN)], ttl, *now)) }
         }
     }
 
@@ -108,4 +139,15 @@ impl Screen {
             }
         }
     }
+}
+
+/// The address of what a trouble is about; the store has none.
+fn address(base: &Base, about: &Subject) -> Option<String> {
+    Some(match about {
+        Subject::Instance { session, .. } => base.link("/instance", &[("session", &session.to_string())]),
+        Subject::Spread { spread } => base.link("/spread", &[("name", spread.as_str())]),
+        Subject::Schedule { schedule } => base.link("/schedule", &[("name", schedule.as_str())]),
+        Subject::Key { lock } => link_to_key(base, lock),
+        _ => return None,
+    })
 }

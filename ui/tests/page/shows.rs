@@ -40,6 +40,35 @@ async fn the_fleet_has_a_strip_for_each_instance() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_overview_begins_with_what_needs_somebody_and_leads_to_it() {
+    let store = memory();
+    let site = Site::new(store.clone(), |ui| ui);
+    let page = site.page("/").await;
+    assert_eq!(
+        (texts(&page, "head title"), texts(&page, "ul.troubles li")),
+        (vec!["Overview - tenure".to_owned()], vec![])
+    );
+    assert!(text(&page, "#verdict").starts_with("all is well: 0 instances"), "{}", text(&page, "#verdict"));
+    let fleet = fleet(&store, 4).await;
+    let schedules = fleet.instances["pod-1"].elect.schedules();
+    schedules.pause("pulse", "the numbers are being mended").await.unwrap();
+    let is_told = |page: &scraper::Html| text(page, "ul.troubles").contains("pulse was paused");
+    let page = site.until("/", is_told).await;
+    assert_eq!(attributes(&page, "main > section", "id")[0], "verdict");
+    assert!(attributes(&page, "ul.troubles a", "href").contains(&"/schedule?name=pulse".to_owned()));
+    assert!(texts(&page, "ul.troubles code").contains(&"tenure resume pulse".to_owned()));
+    let (title, icon) =
+        (texts(&page, "head title").remove(0), attributes(&page, "link[rel=icon]", "href").remove(0));
+    assert!(title.starts_with('(') && title.ends_with(") Overview - tenure"), "{title}");
+    assert_eq!(icon, "/alarm.svg");
+    assert_eq!(site.get(&icon).await.headers["content-type"], "image/svg+xml");
+    let needing = site.json("/").await["verdict"]["troubles"].as_array().map(Vec::len);
+    let told = site.events("/").await.until("now", SOON, |_| true).await;
+    assert_eq!(told["needing"].as_u64().map(|number| number > 0), needing.map(|number| number > 0), "{told}");
+    fleet.close().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_spread_has_a_mark_for_each_task_in_the_row_of_its_holder_and_says_why() {
     let store = memory();
     let fleet = fleet(&store, 10).await;
@@ -276,7 +305,11 @@ async fn the_same_addresses_answer_with_documents_and_metrics() {
     let store = memory();
     let fleet = fleet(&store, 10).await;
     let site = Site::new(store, |ui| ui);
-    site.until("/", |page| text(page, "#fleet").contains("5 tasks")).await;
+    site.until("/instances", |page| text(page, ".load").contains("5 tasks")).await;
+    assert!(
+        text(&site.page("/").await, "#fleet").contains("2 alive, the oldest beat is "),
+        "the well in one line"
+    );
     let overview = site.json("/").await;
     assert_eq!(overview["instances"].as_array().map(Vec::len), Some(2));
     assert_eq!(overview["instances"][0]["life"], "alive");
@@ -364,5 +397,5 @@ async fn all_instances_are_counted_though_a_hundred_are_shown() {
     let metrics = site.get("/metrics").await.body;
     assert!(metrics.contains("tenure_instances{state=\"alive\"} 150"), "{metrics}");
     let page = site.page("/").await;
-    assert!(text(&page, "#fleet").contains("All 150 instances"), "{}", text(&page, "#fleet"));
+    assert!(text(&page, "#fleet").contains("150 alive"), "{}", text(&page, "#fleet"));
 }

@@ -1,0 +1,409 @@
+//! Each trouble of a fleet is told, with its cause and the command that mends or explains it. The fleet is made of
+//! records alone, and its clock is turned by hand.
+
+use std::{sync::Arc, time::Duration};
+
+use tenure::{
+    Clock,
+    model::{Entry, Kind, Outcome, Rules, RunId, ScheduleId, SessionId, SpreadName, Term, Why},
+    store::{
+        About, Beat, BeatWrite, Candidate, Claim, Define, FinishRun, Instruction, MemoryStore, Nonce, Open,
+        Release, ReleaseTo, RunNow, Share, Store, Take, TakeAnswer, Ticket, Wait,
+    },
+    testing::TestClock,
+};
+use tenure_look::{Grade, Group, Limits, Picture, Reader, Severity, Verdict};
+use tokio::time::advance;
+
+use crate::looking::{LIMIT, NAMESPACE, World, lock};
+
+const TTL: Duration = Duration::from_secs(5);
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A fleet of records.
+struct Fleet {
+    world: World,
+    clock: Arc<TestClock>,
+    /// Sessions that beat.
+    alive: Vec<(SessionId, Vec<Share>)>,
+    number: u64,
+}
+
+impl Fleet {
+    fn new() -> Self {
+        let clock = Arc::new(TestClock::new());
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        Self { world: World::on(store, ""), clock, alive: Vec::new(), number: 0 }
+    }
+
+    fn store(&self) -> &dyn Store {
+        &*self.world.store
+    }
+
+    fn number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    /// An instance that beats, on a host of its own.
+    async fn join(&mut self, holder: &str, share: Share) -> Candidate {
+        self.join_with(holder, share, 1).await
+    }
+
+    async fn join_with(&mut self, holder: &str, share: Share, plan_version: u32) -> Candidate {
+        let mut about = About::new(NAMESPACE.parse().unwrap(), holder.parse().unwrap());
+        about.host = format!("{holder}.local");
+        about.plan_version = plan_version;
+        let (session, nonce) = (SessionId::from_u128(self.number().into()), Nonce::new(self.number()));
+        let open = Open { session, nonce, about, ttl: TTL, shares: vec![share.clone()] };
+        self.store().open(open, LIMIT).await.unwrap();
+        self.alive.push((session, vec![share]));
+        Candidate::new(session, Ticket::new(1), TTL, holder.parse().unwrap())
+    }
+
+    /// Stops the beats of an instance.
+    fn stop(&mut self, one: &Candidate) {
+        self.alive.retain(|(session, _)| *session != one.session);
+    }
+
+    /// Lets time pass; who is alive beats at its end.
+    async fn pass(&mut self, time: Duration) {
+        advance(time).await;
+        for (session, shares) in self.alive.clone() {
+            let number = self.number();
+            let mut beat = BeatWrite::new(session, Beat::new(number), Nonce::new(number));
+            beat.shares = Some(shares);
+            self.store().beat(beat, LIMIT).await.unwrap();
+        }
+    }
+
+    async fn take(&self, kind: &Kind, key: &str, by: &Candidate, dead: &[SessionId]) -> Term {
+        let take = Take { lock: lock(kind.clone(), key), by: by.clone() };
+        match self.store().take(vec![take], dead.to_vec(), LIMIT).await.unwrap().remove(0) {
+            TakeAnswer::Taken(record) => record.term,
+            other => panic!("{key} is not taken: {other:?}"),
+        }
+    }
+
+    async fn leave(
+        &self,
+        kind: &Kind,
+        key: &str,
+        by: &Candidate,
+        term: Term,
+        note: Option<&str>,
+        then: ReleaseTo,
+    ) {
+        let (lock, note) = (lock(kind.clone(), key), note.map(Why::shortened));
+        let release = Release { lock, session: by.session, term, note, then };
+        self.store().release(vec![release], LIMIT).await.unwrap();
+    }
+
+    async fn schedule(&self, name: &str, timing: &str, by: &Candidate) -> Term {
+        let term = self.take(&Kind::Schedule, name, by, &[]).await;
+        let (timing, policies) = (Rules::new(timing).unwrap(), Rules::new("p").unwrap());
+        let define = Define { schedule: id(name), term, timing, policies, instead_of: None };
+        self.store().define(define, LIMIT).await.unwrap();
+        term
+    }
+
+    async fn run(&self, name: &str, by: &Candidate, term: Term) -> RunId {
+        let run = RunId { entry: Entry::Order, ..RunId::tick(id(name), self.clock.wall()) };
+        let (session, holder) = (by.session, by.holder.clone());
+        let claim =
+            Claim { run: run.clone(), session, holder, term, attempt: 1, instead_of: None, skipped: None };
+        self.store().claim(claim, LIMIT).await.unwrap();
+        run
+    }
+
+    async fn fail(&self, name: &str, by: &Candidate, term: Term) {
+        let (run, session, outcome) = (self.run(name, by, term).await, by.session, Outcome::Failed);
+        let error = Some(Why::shortened("disk full"));
+        let finish = FinishRun { run, session, term, attempt: 1, outcome, error, last: true };
+        self.store().finish(finish, LIMIT).await.unwrap();
+    }
+
+    async fn picture(&self) -> Picture {
+        let reader = Reader::new(self.world.store.clone(), NAMESPACE.parse().unwrap());
+        reader.clock(self.clock.clone()).picture().await.unwrap()
+    }
+
+    async fn verdict(&self) -> Verdict {
+        self.picture().await.verdict().clone()
+    }
+
+    /// The trouble of that sort: its grade, its sentence, and its command.
+    async fn told(&self, sort: &str) -> (Grade, String, String) {
+        let verdict = self.verdict().await;
+        let mut found = verdict.troubles.iter().filter(|one| one.sort == sort);
+        let (Some(one), None) = (found.next(), found.next()) else { panic!("not one {sort}: {verdict:#?}") };
+        (one.grade, one.says.clone(), one.command.clone())
+    }
+
+    async fn sorts(&self) -> Vec<&'static str> {
+        self.verdict().await.troubles.iter().map(|one| one.sort).collect()
+    }
+}
+
+fn id(name: &str) -> ScheduleId {
+    ScheduleId { namespace: NAMESPACE.parse().unwrap(), name: name.parse().unwrap() }
+}
+
+fn topics() -> (SpreadName, Kind) {
+    let topics: SpreadName = "topics".parse().unwrap();
+    (topics.clone(), Kind::of_tasks(&topics))
+}
+
+fn share(cap: u32) -> Share {
+    let mut share = Share::new(topics().0);
+    share.cap = cap;
+    share
+}
+
+fn told(grade: Grade, says: &str, command: &str) -> (Grade, String, String) {
+    (grade, says.to_owned(), command.to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_that_run_nowhere_are_told_with_the_reason_of_each_member() {
+    let (mut fleet, tasks) = (Fleet::new(), topics().1);
+    let (one, two) = (fleet.join("worker-1", share(2)).await, fleet.join("worker-2", share(2)).await);
+    let mut drained = share(20);
+    drained.draining = true;
+    let three = fleet.join("worker-3", drained).await;
+    for (key, by) in [("t1", &one), ("t2", &one), ("t3", &two), ("t4", &two)] {
+        fleet.take(&tasks, key, by, &[]).await;
+    }
+    for key in ["t5", "t6", "t7"] {
+        let term = fleet.take(&tasks, key, &three, &[]).await;
+        fleet.leave(&tasks, key, &three, term, None, ReleaseTo::Free).await;
+    }
+    assert_eq!(fleet.told("nowhere").await.0, Grade::Passing, "a hand-over may be under way");
+    fleet.pass(10 * SECOND).await;
+    let says = "3 tasks of topics run nowhere: worker-3 draining (cap 20); worker-1, worker-2 full (2 of 2)";
+    assert_eq!(fleet.told("nowhere").await, told(Grade::Warning, says, "tenure undrain worker-3"));
+    let limits = Limits { spreads: [topics().0].into(), ..Limits::default() };
+    assert_eq!(fleet.picture().await.verdict_by(&limits).worst(), Some(Grade::Critical));
+    assert_eq!(fleet.told("draining").await.2, "tenure undrain worker-3");
+    // Without a drained member, more room is what helps.
+    let session = fleet.alive.pop().unwrap().0;
+    fleet.alive.push((session, vec![share(0)]));
+    fleet.pass(SECOND).await;
+    let (_, says, command) = fleet.told("nowhere").await;
+    assert!(says.ends_with("full (2 of 2); start another instance, or raise a cap"), "{says}");
+    assert_eq!(command, "tenure spreads topics");
+    fleet.take(&tasks, "t5", &three, &[]).await;
+    fleet.take(&tasks, "t6", &three, &[]).await;
+    fleet.take(&tasks, "t7", &three, &[]).await;
+    assert_eq!(fleet.sorts().await, [""; 0], "it was mended");
+    let limits = Limits { spreads: ["mail".parse().unwrap()].into(), ..Limits::default() };
+    let verdict = fleet.picture().await.verdict_by(&limits);
+    assert_eq!((verdict.worst(), verdict.troubles[0].sort), (Some(Grade::Critical), "unknown_spread"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_has_all_the_failures_is_blamed_and_tasks_that_rest_are_told_by_their_error() {
+    let (mut fleet, tasks) = (Fleet::new(), topics().1);
+    let (one, bad) = (fleet.join("host-1", share(9)).await, fleet.join("host-3", share(9)).await);
+    let keys: Vec<_> = (0..12).map(|number| format!("t{number:02}")).collect();
+    for key in &keys[..6] {
+        fleet.take(&tasks, key, &one, &[]).await;
+    }
+    let since = fleet.clock.wall();
+    for key in &keys[6..] {
+        let term = fleet.take(&tasks, key, &bad, &[]).await;
+        let note = format!("failing since {since}, given up once by host-3: consume cannot be started");
+        let then = ReleaseTo::ClosedFor(10 * MINUTE);
+        fleet.leave(&tasks, key, &bad, term, Some(&note), then).await;
+    }
+    fleet.pass(10 * SECOND).await;
+    let says = "host-3: all 6 failures of topics, the others none: consume cannot be started";
+    assert_eq!(fleet.told("failing").await, told(Grade::Warning, says, "tenure drain host-3"));
+    let says = "6 tasks of topics resting (t06, t07, t08, t09, t10, 1 more): consume cannot be started";
+    assert_eq!(fleet.told("rests").await, told(Grade::Warning, says, "tenure spreads topics"));
+    assert!(fleet.verdict().await.sums().starts_with("2 instances, 12 tasks, 0 schedules, last failure "));
+    // Drained, it is blamed no more.
+    let mut drained = share(9);
+    drained.draining = true;
+    fleet.alive[1].1 = vec![drained];
+    fleet.pass(SECOND).await;
+    assert_eq!(fleet.sorts().await, ["rests", "draining"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_was_on_board_at_each_death_is_named() {
+    let (mut fleet, tasks) = (Fleet::new(), topics().1);
+    let stable = fleet.join("worker-1", share(9)).await;
+    for key in ["t1", "t2", "t3"] {
+        fleet.take(&tasks, key, &stable, &[]).await;
+    }
+    let mut dead = Vec::new();
+    for (round, holder) in ["worker-2", "worker-3", "worker-2"].into_iter().enumerate() {
+        let one = fleet.join(holder, share(9)).await;
+        fleet.take(&tasks, "t7", &one, &dead).await;
+        fleet.take(&tasks, &format!("other-{round}"), &one, &[]).await;
+        fleet.pass(10 * SECOND).await;
+        fleet.stop(&one);
+        fleet.world.declare_dead(one.session, "no beat").await;
+        dead = vec![one.session];
+    }
+    let says = "t7 of topics on board at each of the last 3 deaths (worker-2, worker-3), no other task was";
+    assert_eq!(fleet.told("deaths").await, told(Grade::Warning, says, "tenure show t7 --task topics"));
+    assert_eq!(fleet.told("nowhere").await.2, "tenure spreads topics --explain other-0");
+    fleet.pass(11 * MINUTE).await;
+    assert!(!fleet.sorts().await.contains(&"deaths"), "it has ceased");
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_that_do_not_fit_together_are_told_once_a_deploy_should_be_over() {
+    let mut fleet = Fleet::new();
+    for (holder, digest, version) in [("worker-1", 7, 2), ("worker-2", 8, 2), ("worker-3", 7, 1)] {
+        let mut share = share(9);
+        share.digest = digest;
+        fleet.join_with(holder, share, version).await;
+    }
+    assert_eq!(fleet.told("tasks_differ").await.0, Grade::Passing);
+    fleet.pass(2 * MINUTE).await;
+    let says = "members of topics know different tasks (worker-1, worker-3 / worker-2): finish the deploy";
+    assert_eq!(fleet.told("tasks_differ").await, told(Grade::Warning, says, "tenure spreads topics"));
+    let says =
+        "members of topics plan by different versions (worker-3 / worker-1, worker-2): finish the deploy";
+    assert_eq!(fleet.told("versions_differ").await.1, says);
+}
+
+#[tokio::test(start_paused = true)]
+async fn schedules_are_told_that_fail_are_overdue_paused_or_lost_with_their_only_instance() {
+    let mut fleet = Fleet::new();
+    let schedules = || Share::new(Kind::Schedule.spread().unwrap());
+    let (day, night) = (fleet.join("day-1", schedules()).await, fleet.join("night-1", schedules()).await);
+    let yearly = "0 0 1 1 * in UTC";
+    let failing = fleet.schedule("failing", yearly, &day).await;
+    fleet.schedule("minutely", "* * * * * in UTC", &day).await;
+    fleet.schedule("invoices", "* * * * * in UTC", &day).await;
+    fleet.schedule("calm", yearly, &day).await;
+    fleet.schedule("nobodys", yearly, &night).await;
+    let reindex = fleet.schedule("reindex", yearly, &night).await;
+    fleet.fail("failing", &day, failing).await;
+    let (by, why) = ("anna".parse().unwrap(), Why::shortened("for the migration"));
+    fleet.store().instruct(id("invoices"), Instruction::Pause { by, why }, LIMIT).await.unwrap();
+    fleet.run("reindex", &night, reindex).await;
+    fleet.stop(&night);
+    fleet.pass(100 * SECOND).await;
+    let says = "failing has failed once: disk full";
+    assert_eq!(fleet.told("failures").await, told(Grade::Warning, says, "tenure history failing"));
+    let says = "invoices was paused 100 s ago by anna: for the migration, 1 tick not run since";
+    assert_eq!(fleet.told("paused").await, told(Grade::Warning, says, "tenure resume invoices"));
+    let says = "reindex lost its run of 100 s ago with night-1, no other repeats it, and it is owned by night-1 (looks dead)";
+    assert_eq!(fleet.told("lost_run").await, told(Grade::Warning, says, "tenure run reindex"));
+    let says = "nobodys is owned by night-1 (looks dead): its next tick will not be run";
+    assert_eq!(fleet.told("nobody").await, told(Grade::Warning, says, "tenure history nobodys"));
+    fleet.pass(2 * MINUTE).await;
+    assert_eq!(fleet.told("overdue").await.0, Grade::Warning);
+    fleet.pass(9 * MINUTE).await;
+    let (grade, says, _) = fleet.told("overdue").await;
+    assert_eq!((grade, says.as_str()), (Grade::Critical, "minutely is overdue by 11 min, owned by day-1"));
+    let order = RunNow { at: fleet.clock.wall(), by: "anna".parse().unwrap(), why: Why::shortened("now") };
+    fleet.store().instruct(id("calm"), Instruction::Run(order), LIMIT).await.unwrap();
+    fleet.pass(2 * MINUTE).await;
+    assert_eq!(fleet.told("order").await.1, "calm was ordered to run by anna, and does not, owned by day-1");
+    fleet.fail("failing", &day, failing).await;
+    fleet.pass(SECOND).await;
+    fleet.fail("failing", &day, failing).await;
+    let says = "failing has failed 3 times in a row: disk full";
+    assert_eq!(fleet.told("failures").await, told(Grade::Critical, says, "tenure history failing"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn schedules_that_fail_alike_are_one_trouble_and_the_worst_comes_first() {
+    let mut fleet = Fleet::new();
+    let one = fleet.join("day-1", Share::new(Kind::Schedule.spread().unwrap())).await;
+    for number in 0..17 {
+        let name = format!("job-{number:02}");
+        let term = fleet.schedule(&name, "0 0 1 1 * in UTC", &one).await;
+        fleet.fail(&name, &one, term).await;
+    }
+    let term = fleet.schedule("other", "0 0 1 1 * in UTC", &one).await;
+    for _ in 0..3 {
+        fleet.pass(SECOND).await;
+        fleet.fail("other", &one, term).await;
+    }
+    let verdict = fleet.verdict().await;
+    let told: Vec<_> =
+        verdict.troubles.iter().map(|one| (one.grade, one.number, one.says.as_str())).collect();
+    let names = "job-00, job-01, job-02, job-03, job-04, 12 more";
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].0, Grade::Critical);
+    assert_eq!(told[0].1, 18);
+    let says = format!("other has failed 3 times in a row: disk full; so with 17 more: {names}");
+    assert_eq!(told[0].2, says);
+    // One noisy schedule takes one line of the last hour.
+    let picture = fleet.picture().await;
+    let failures = picture.changes().iter().filter(|change| change.severity() == Severity::Failure);
+    let groups = Group::all(failures);
+    assert_eq!((groups.len(), groups[0].count), (18, 3));
+    let (word, says) = groups[0].describe();
+    assert!(word == "run" && says.contains("by day-1: disk full (3 times since 00:"), "{says}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_that_look_dead_died_or_stand_still_are_told() {
+    let mut fleet = Fleet::new();
+    let (one, two) = (fleet.join("pod-1", share(9)).await, fleet.join("pod-2", share(9)).await);
+    fleet.take(&topics().1, "t1", &two, &[]).await;
+    fleet.stop(&two);
+    fleet.pass(6 * SECOND).await;
+    let says = "pod-2 looks dead, and has 1 key: its last beat is 6 s old, its ttl 5 s";
+    assert_eq!(fleet.told("silent").await, told(Grade::Passing, says, "tenure instances"));
+    fleet.pass(66 * SECOND).await;
+    assert_eq!(fleet.told("silent").await.0, Grade::Warning);
+    let (grade, says, _) = fleet.told("nowhere").await;
+    let wanted = "1 task of topics runs nowhere: pod-2 looking dead; pod-1 with room";
+    assert_eq!((grade, says.as_str()), (Grade::Warning, wanted));
+
+    fleet.stop(&one);
+    fleet.pass(71 * SECOND).await;
+    let says =
+        "none of 2 instances beats, since 71 s: the store takes no writes, or all of them have stopped";
+    assert_eq!(fleet.told("all_silent").await, told(Grade::Critical, says, "tenure doctor"));
+    assert!(!fleet.sorts().await.contains(&"silent"), "one sentence tells of all");
+
+    for number in 0..3 {
+        let shortlived = fleet.join("pod-9", share(9)).await;
+        fleet.stop(&shortlived);
+        fleet.world.declare_dead(shortlived.session, "no beat").await;
+        fleet.pass(SECOND).await;
+        let sort = if number < 2 { "died" } else { "dies" };
+        assert_eq!(fleet.told(sort).await.2, "tenure instances --all");
+    }
+    let says = "pod-9 died 3 times, last 1 s ago, declared by ops: no beat";
+    assert_eq!(fleet.told("dies").await, told(Grade::Warning, says, "tenure instances --all"));
+
+    let stalled = fleet.join("pod-4", share(9)).await;
+    let number = fleet.number();
+    let mut beat = BeatWrite::new(stalled.session, Beat::new(number), Nonce::new(number));
+    beat.stalled_since = Some(fleet.clock.wall().minus(3 * MINUTE));
+    fleet.store().beat(beat, LIMIT).await.unwrap();
+    assert_eq!(fleet.told("stalled").await.0, Grade::Warning);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_stands_still_behind_a_holder_that_looks_dead() {
+    let mut fleet = Fleet::new();
+    let (one, two) = (fleet.join("web-1", share(9)).await, fleet.join("web-2", share(9)).await);
+    fleet.take(&Kind::Lock, "it's billing", &one, &[]).await;
+    let wait = Wait { lock: lock(Kind::Lock, "it's billing"), by: two.clone() };
+    fleet.store().wait(vec![wait], LIMIT).await.unwrap();
+    fleet.pass(2 * MINUTE).await;
+    assert_eq!(fleet.sorts().await, [""; 0], "a standby waits");
+    fleet.stop(&one);
+    fleet.pass(SECOND * 6).await;
+    assert_eq!(fleet.told("queue").await.0, Grade::Passing, "it is about to be taken over");
+    fleet.pass(SECOND * 66).await;
+    let says = "it's billing: 1 in line behind web-1, which looks dead";
+    let wanted = told(Grade::Warning, says, r"tenure show 'it'\''s billing' --lock");
+    assert_eq!(fleet.told("queue").await, wanted);
+    fleet.stop(&two);
+    fleet.pass(SECOND * 6).await;
+    assert_eq!(fleet.sorts().await, ["all_silent"], "nobody is left who waits");
+}

@@ -1,0 +1,136 @@
+//! Troubles of the store, instances that look dead, died, stand still or drain, and queues that stand still.
+
+use super::{Found, Grade, Subject, count, word};
+use crate::{Instance, Liveness, Picture, ago, length};
+use tenure::model::StoreTime;
+
+/// Deaths under one name within an hour that are more than bad luck.
+const AGAIN: usize = 3;
+/// Waiters behind a living holder that are worth a line.
+const LONG: usize = 5;
+
+impl Found {
+    /// Judges the store. Returns the parts that were not read whole.
+    pub(super) fn store(&mut self, picture: &Picture) -> Vec<String> {
+        let mut tell = |grade, sort, since, says: String| {
+            let _ = self.tell((grade, sort), Subject::Store, since, &says, "tenure doctor".to_owned());
+        };
+        if let Some(why) = picture.trouble() {
+            let says = format!("the store does not answer, so all of this is old: {why}");
+            tell(Grade::Critical, "store", Some(picture.now), says);
+        }
+        if let Some(why) = picture.deaf() {
+            tell(Grade::Warning, "deaf", None, format!("no hints come, so changes are seen later: {why}"));
+        }
+        for one in picture.refused() {
+            tell(Grade::Critical, "refused", None, format!("{}: {}", one.record, one.refusal));
+        }
+        let (read, names) = (picture.read(), picture.spread_names());
+        let tasks = names.is_subset(&read.spreads);
+        let parts = [
+            (read.sessions, "instances"),
+            (read.locks, "locks"),
+            (tasks, "tasks"),
+            (read.schedules, "schedules"),
+        ];
+        let unread = parts.iter().filter(|(is_whole, _)| !is_whole);
+        unread.map(|(_, what)| format!("not all {what} were read")).collect()
+    }
+
+    /// Judges the instances, of which there are so many tasks. Returns how many beat.
+    pub(super) fn instances(&mut self, picture: &Picture, tasks: usize) -> usize {
+        let (all, now) = (picture.instances(), self.now);
+        let of = |life| all.iter().filter(|one| one.life == life).collect::<Vec<_>>();
+        let (alive, silent) = (of(Liveness::Alive), of(Liveness::Silent));
+        if alive.is_empty() && silent.len() > 1 {
+            let since = silent.iter().map(|one| one.record.beat_at).max();
+            let age = length(since.map(|since| now.since(since)).unwrap_or_default());
+            let says = format!(
+                "none of {} instances beats, since {age}: the store takes no writes, or all of them have stopped",
+                silent.len()
+            );
+            let worst = (Grade::Critical, "all_silent");
+            self.tell(worst, Subject::Store, since, &says, "tenure doctor".to_owned()).number = silent.len();
+        } else {
+            for one in silent {
+                let (since, held) = (Some(one.record.beat_at), count(one.held.all(), "key"));
+                let (age, ttl) = (length(now.since(one.record.beat_at)), length(one.record.ttl));
+                let says = format!("looks dead, and has {held}: its last beat is {age} old, its ttl {ttl}");
+                self.instance(one, (self.grade(since, 0, 1), "silent"), since, &says, "instances");
+            }
+        }
+        for one in &alive {
+            let since = one.record.stalled_since;
+            if since.is_some() {
+                let says = "beats, and stands still: its program runs no task";
+                let grade = self.grade(since, one.held.tasks, tasks);
+                self.instance(one, (grade, "stalled"), since, says, "instances");
+            }
+            if one.is_draining() || one.is_paused() {
+                let (says, command) = if one.is_draining() {
+                    ("drains: it gives its tasks away, and takes none", "undrain ")
+                } else {
+                    ("is paused: it keeps its tasks, and takes none", "ls --held-by ")
+                };
+                let command = command.to_owned() + &word(one.record.about.holder.as_str());
+                self.instance(one, (Grade::Passing, one.word()), None, says, &command);
+            }
+        }
+        for deaths in of(Liveness::Dead).chunk_by(|a, b| a.record.about.holder == b.record.about.holder) {
+            let Some((one, death)) = deaths.last().and_then(|one| Some((one, one.record.death.as_ref()?)))
+            else {
+                continue;
+            };
+            let grade =
+                if deaths.len() < AGAIN { (Grade::Passing, "died") } else { (Grade::Warning, "dies") };
+            let often =
+                if deaths.len() == 1 { String::new() } else { format!("{} times, last ", deaths.len()) };
+            let says = format!("died {often}{}, declared by {}: {}", ago(death.at, now), death.by, death.why);
+            self.instance(one, grade, Some(death.at), &says, "instances --all");
+        }
+        alive.len()
+    }
+
+    fn instance(
+        &mut self,
+        one: &Instance,
+        grade: (Grade, &'static str),
+        since: Option<StoreTime>,
+        says: &str,
+        command: &str,
+    ) {
+        let (holder, session) = (one.record.about.holder.clone(), one.record.id);
+        let says = format!("{holder} {says}");
+        let about = Subject::Instance { holder, session };
+        self.tell(grade, about, since, &says, format!("tenure {command}")).number = one.held.all().max(1);
+    }
+
+    /// Judges the queues: behind a holder that looks dead, or none, they stand still.
+    pub(super) fn queues(&mut self, picture: &Picture) {
+        let lives = picture.lives();
+        for queue in picture.queues() {
+            let (lock, read) = (queue.lock.record, picture.read.sessions);
+            let is_there = |session| !read || !lives.life(session, self.now).looks_dead();
+            let waiting = queue.queue.waiters.iter().filter(|one| is_there(one.by.session));
+            let (number, first) = (waiting.clone().count(), waiting.map(|one| one.since).min());
+            let (grade, left, why) = match &lock.holding {
+                _ if number == 0 => continue,
+                Some(held) if queue.lock.looks_dead => {
+                    let beat = lives.record(held.by.session).map(|record| record.beat_at);
+                    (None, beat, format!("{}, which looks dead", held.by.holder))
+                }
+                Some(held) if number >= LONG => (Some(Grade::Passing), None, held.by.holder.to_string()),
+                None if lock.closed.is_none_or(|closed| closed.left(self.now).is_zero()) => {
+                    (None, lock.past.first().map(|past| past.to), "no holder".to_owned())
+                }
+                _ => continue,
+            };
+            let since = first.max(left);
+            let grade = grade.unwrap_or_else(|| self.grade(since, 0, 1));
+            let says = format!("{}: {number} in line behind {why}", lock.id.key);
+            let command = format!("tenure show {} --lock", word(lock.id.key.as_str()));
+            self.tell((grade, "queue"), Subject::Key { lock: lock.id }, since, &says, command).number =
+                number;
+        }
+    }
+}

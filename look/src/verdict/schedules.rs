@@ -1,0 +1,107 @@
+//! Schedules that are overdue, fail, are paused, or that nobody has.
+
+use super::{Found, Grade, Limits, Subject, count, word};
+use crate::{
+    Picture, ScheduleView, ago, length, one_line,
+    schedule::{lock_of, on},
+};
+use tenure::model::{Outcome, RunRecord, StoreTime};
+
+/// Ticks of a pause are counted up to here.
+const TICKS: usize = 100;
+
+impl Found {
+    pub(super) fn schedules(&mut self, picture: &Picture, limits: &Limits) {
+        let lives = picture.lives();
+        for view in picture.troubled() {
+            let beat =
+                view.owner.as_ref().and_then(|owner| lives.record(owner.session)).map(|one| one.beat_at);
+            let past = picture.lock(&lock_of(&view.status.record.id)).and_then(|lock| lock.past.first());
+            self.schedule(&view, beat.or(past.map(|past| past.to)), limits);
+        }
+    }
+
+    /// Judges a schedule by its own records, and the last time that an instance had it.
+    pub(super) fn schedule(&mut self, view: &ScheduleView, had: Option<StoreTime>, limits: &Limits) {
+        let (record, now, patience) = (&view.status.record, self.now, self.patience);
+        let (name, shell) = (&record.id.name, word(record.id.name.as_str()));
+        let tell = |found: &mut Self, grade, since, says: String, verb| {
+            let about = Subject::Schedule { schedule: name.clone() };
+            found.tell(grade, about, since, &format!("{name} {says}"), format!("tenure {verb} {shell}"));
+        };
+        let owner = view.owner.as_ref().filter(|owner| !owner.looks_dead);
+        let of_whom = match &view.owner {
+            None => "without an owner".to_owned(),
+            Some(owner) => format!("owned by {}{}", owner.holder, owner.life.mark()),
+        };
+        let defined = record.definition.as_ref().map(|definition| definition.since);
+        let lost = on(&view.ledger.runs).filter(|_| !view.running && owner.is_none());
+        let since = lost.map_or(had.max(defined), |run| Some(run.started));
+        let grade = self.grade(since, 0, 1);
+        if let Some(pause) = record.pause.as_ref().filter(|_| view.paused) {
+            let missed = view.status.next(TICKS, pause.since).iter().filter(|tick| **tick <= now).count();
+            let more = if missed == TICKS { " or more" } else { "" };
+            let missed = format!(", {}{more} not run since", count(missed, "tick"));
+            let missed = if missed.starts_with(", 0") { "" } else { &missed };
+            let says = format!("was paused {} by {}: {}{missed}", ago(pause.since, now), pause.by, pause.why);
+            tell(self, (Grade::Warning, "paused"), Some(pause.since), says, "resume");
+        } else if defined.is_none() {
+            tell(
+                self,
+                (Grade::Warning, "never_run"),
+                None,
+                "was never run by any instance".to_owned(),
+                "history",
+            );
+        } else if let Some(run) = lost {
+            let (at, who) = (ago(run.id.instant, now), &run.holder);
+            let says = format!("lost its run of {at} with {who}, no other repeats it, and it is {of_whom}");
+            tell(self, (grade, "lost_run"), since, says, "run");
+        } else if owner.is_none() && view.due.is_none() && !view.next.is_empty() {
+            tell(
+                self,
+                (grade, "nobody"),
+                since,
+                format!("is {of_whom}: its next tick will not be run"),
+                "history",
+            );
+        }
+        if let Some(due) = view.due.filter(|due| now.since(*due) > patience.min(limits.overdue)) {
+            let by = now.since(due);
+            let grade = if by > limits.overdue { Grade::Critical } else { Grade::Warning };
+            let says = format!("is overdue by {}, {of_whom}", length(by));
+            tell(self, (grade, "overdue"), Some(due), says, "history");
+        }
+        if let Some(order) = record
+            .orders
+            .first()
+            .filter(|order| now.since(order.at) > patience && on(&view.ledger.runs).is_none())
+        {
+            let says = format!("was ordered to run by {}, and does not, {of_whom}", order.by);
+            tell(self, (Grade::Warning, "order"), Some(order.at), says, "history");
+        }
+        let failures = view.status.failures;
+        if failures > 0 {
+            let failed = view.ledger.runs.iter().filter(|run| has_failed(run));
+            let since = failed.take(failures as usize).last().map(|run| run.id.instant);
+            let end = view.status.last.as_ref().and_then(|last| last.finish.as_ref());
+            let error = end.and_then(|end| end.error.as_ref()).map(|error| one_line(&format!(": {error}")));
+            let times = if failures == 1 { "once".to_owned() } else { format!("{failures} times in a row") };
+            let grade = if failures >= limits.failures { Grade::Critical } else { Grade::Warning };
+            let error = error.unwrap_or_default();
+            tell(self, (grade, "failures"), since, format!("has failed {times}{error}"), "history");
+            self.troubles.last_mut().expect("it was told").detail = error;
+        }
+    }
+}
+
+fn has_failed(run: &RunRecord) -> bool {
+    let outcome = run.finish.as_ref().map(|end| end.outcome);
+    matches!(outcome, Some(Outcome::Failed | Outcome::TimedOut | Outcome::Abandoned))
+}
+
+/// Returns when a run failed last.
+pub(super) fn last_failure(picture: &Picture) -> Option<StoreTime> {
+    let runs = picture.schedules.values().flat_map(|view| &view.ledger.runs).filter(|run| has_failed(run));
+    runs.filter_map(|run| Some(run.finish.as_ref()?.at)).max()
+}
