@@ -2,31 +2,31 @@
 
 mod judge;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use clap::Args;
 use tenure::{
-    model::{Key, Kind, LockId, ScheduleId, ScheduleName},
-    spread::SpreadStatus,
+    model::{Key, Kind, LockId, ScheduleId, ScheduleName, SpreadName},
     store::{LockSeen, ScheduleSeen},
 };
-use tenure_look::Liveness;
+use tenure_look::{Limits, Subject, Trouble};
 
-use self::judge::{Finding, Leader, Limits, Verdict};
+pub(crate) use self::judge::State;
+use self::judge::{Finding, Leader, Verdict};
 use crate::{common::Common, exit::Failure, out, see::look::OpenNamespace, times};
-
-const OVERDUE: &str = "10m";
-const FAILURES: u32 = 3;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-All schedules of the namespace are checked, unless some are named; with --leader or --instances, only if
---overdue or --failures is given too. Failing instances are found when all schedules are checked, and with --instances.
-The line begins with OK (exit code 0), WARNING (1), CRITICAL (2), or UNKNOWN (3) if the check could not be made.
-WARNING: a schedule is paused, was never run, or failed in its last runs; tasks of a spread that an instance gave
-up run well elsewhere.
-CRITICAL: a key has no leader, or its leader looks dead; a schedule is overdue, failed too often in a row, or is
-unknown; too few instances are alive; a record cannot be used.")]
+All of the namespace is checked, as by `tenure status`, unless schedules are named; with --leader,
+--spread or --instances, only if --overdue or --failures is given too.
+The line begins with OK (exit code 0), WARNING (1), CRITICAL (2), or UNKNOWN (3) if the check could
+not be made.
+WARNING: something has lasted for longer than its longest pause, or concerns more than 1 % of the
+tasks: tasks run nowhere, fail or rest; instances look dead, die again and again, fail, or do not
+fit together; a schedule is paused, was never run, failed, lost a run, or has no living owner.
+CRITICAL: a key has no leader, or its leader looks dead; tasks of the given spread run nowhere; a
+schedule is overdue, failed too often in a row, or is unknown; too few instances are alive, or none
+of several; a record cannot be used.")]
 pub(crate) struct Check {
     /// Schedules to check
     schedules: Vec<String>,
@@ -34,6 +34,10 @@ pub(crate) struct Check {
     /// A key that a living instance must hold; may be given several times
     #[arg(long, value_name = "KEY")]
     leader: Vec<String>,
+
+    /// A spread whose tasks must run; may be given several times
+    #[arg(long, value_name = "NAME")]
+    spread: Vec<String>,
 
     /// Time for which a tick may be due [default: 10m]
     #[arg(long, value_name = "TIME")]
@@ -54,10 +58,12 @@ pub(crate) struct Check {
 
 /// The checks to run, with their limits.
 struct Wanted {
-    /// `None` for all.
-    schedules: Option<Vec<ScheduleName>>,
+    schedules: Vec<ScheduleName>,
+    /// All of the namespace.
+    all: bool,
     leaders: Vec<Key>,
     limits: Limits,
+    instances: Option<usize>,
     timeout: Duration,
 }
 
@@ -65,7 +71,7 @@ pub(crate) async fn run(common: &Common, check: Check) -> Result<u8, Failure> {
     let verdict = match make(common, &check).await {
         Ok(verdict) => verdict,
         // A monitor has no other word for it.
-        Err(failure) => Verdict::unknown(&failure.message),
+        Err(failure) => return unknown(common, &failure),
     };
     out::print(common, &verdict, || format!("{}\n", verdict.line))?;
     Ok(verdict.code)
@@ -92,27 +98,35 @@ impl Wanted {
         let schedules: Vec<_> = check.schedules.iter().map(named).collect::<Result<_, _>>()?;
         let key = |key: &String| Key::new(key).map_err(|error| Failure::usage(format!("--leader: {error}")));
         let leaders: Vec<_> = check.leader.iter().map(key).collect::<Result<_, _>>()?;
-        let is_of_others = !leaders.is_empty() || check.instances.is_some();
-        let is_of_schedules = check.overdue.is_some() || check.failures.is_some();
-        let all = schedules.is_empty() && (is_of_schedules || !is_of_others);
-        Ok(Self {
-            schedules: (!all).then_some(schedules),
-            leaders,
-            limits: Limits {
-                overdue: times::duration("--overdue", check.overdue.as_deref().unwrap_or(OVERDUE))?,
-                failures: check.failures.unwrap_or(FAILURES),
-                instances: check.instances,
-            },
-            timeout: times::duration("--timeout", &check.timeout)?,
-        })
+        let spread = |name: &String| {
+            SpreadName::new(name).map_err(|error| Failure::usage(format!("--spread: {error}")))
+        };
+        let spreads = check.spread.iter().map(spread).collect::<Result<_, _>>()?;
+        let mut limits = Limits { spreads, ..Limits::default() };
+        let is_of_others = !leaders.is_empty() || !limits.spreads.is_empty() || check.instances.is_some();
+        let is_limited = check.overdue.is_some() || check.failures.is_some();
+        let all = schedules.is_empty() && (is_limited || !is_of_others);
+        if let Some(overdue) = &check.overdue {
+            limits.overdue = times::duration("--overdue", overdue)?;
+        }
+        limits.failures = check.failures.unwrap_or(limits.failures);
+        let timeout = times::duration("--timeout", &check.timeout)?;
+        Ok(Self { schedules, all, leaders, limits, instances: check.instances, timeout })
     }
+}
+
+/// Tells that nothing could be read, and why.
+pub(crate) fn unknown(common: &Common, failure: &Failure) -> Result<u8, Failure> {
+    let verdict = Verdict::unknown(&failure.message);
+    out::print(common, &verdict, || format!("{}\n", verdict.line))?;
+    Ok(verdict.code)
 }
 
 async fn look_at(look: &OpenNamespace, wanted: &Wanted) -> Result<Verdict, Failure> {
     let mut verdict = Judged::default();
     verdict.schedules(look, wanted).await?;
     verdict.leaders(look, wanted).await?;
-    verdict.instances(look, wanted).await?;
+    verdict.namespace(look, wanted).await?;
     Ok(Verdict::of(verdict.findings, &verdict.well))
 }
 
@@ -125,39 +139,25 @@ struct Judged {
 
 impl Judged {
     async fn schedules(&mut self, look: &OpenNamespace, wanted: &Wanted) -> Result<(), Failure> {
+        if wanted.schedules.is_empty() {
+            return Ok(());
+        }
+        let id = |name: &ScheduleName| ScheduleId { namespace: look.namespace().clone(), name: name.clone() };
+        let ids: Vec<_> = wanted.schedules.iter().map(id).collect();
         let mut records = Vec::new();
-        match &wanted.schedules {
-            None => {
-                let found = look.all_schedules().await?;
-                let refused = found.refused.iter();
-                self.findings.extend(refused.map(|one| Finding::refused(&one.record, &one.refusal)));
-                records = found.items;
-            }
-            Some(names) => {
-                let id = |name: &ScheduleName| ScheduleId {
-                    namespace: look.namespace().clone(),
-                    name: name.clone(),
-                };
-                let ids: Vec<_> = names.iter().map(id).collect();
-                for (name, seen) in names.iter().zip(look.seen_schedules(&ids).await?) {
-                    match seen {
-                        ScheduleSeen::Found(record) => records.push(record),
-                        ScheduleSeen::Absent => self.findings.push(Finding::unknown_schedule(name)),
-                        ScheduleSeen::Refused(refusal) => {
-                            self.findings.push(Finding::refused(&format!("schedule {name}"), &refusal));
-                        }
-                    }
+        for (name, seen) in wanted.schedules.iter().zip(look.seen_schedules(&ids).await?) {
+            match seen {
+                ScheduleSeen::Found(record) => records.push(record),
+                ScheduleSeen::Absent => self.findings.push(Finding::unknown_schedule(name)),
+                ScheduleSeen::Refused(refusal) => {
+                    self.findings.push(Finding::refused(&format!("schedule {name}"), &refusal));
                 }
             }
         }
-        let checked = records.len();
+        self.well.push(out::count(records.len(), "schedule"));
         let (looks, now) = look.schedules_of(records).await?;
-        for one in &looks {
-            self.findings.extend(judge::schedule(one, wanted.limits, now));
-        }
-        if checked > 0 || wanted.schedules.is_none() {
-            self.well.push(out::count(checked, "schedule"));
-        }
+        let of = |one| Trouble::of_schedule(one, &wanted.limits, look.ttl, now);
+        self.findings.extend(looks.iter().flat_map(of).filter_map(Finding::of));
         Ok(())
     }
 
@@ -199,30 +199,35 @@ impl Judged {
         Ok(())
     }
 
-    async fn instances(&mut self, look: &OpenNamespace, wanted: &Wanted) -> Result<(), Failure> {
-        if wanted.limits.instances.is_none() && wanted.schedules.is_some() {
+    /// Judges all of the namespace, or of its spreads and instances what is asked for.
+    async fn namespace(&mut self, look: &OpenNamespace, wanted: &Wanted) -> Result<(), Failure> {
+        let Wanted { all, limits, instances, .. } = wanted;
+        if !all && limits.spreads.is_empty() && instances.is_none() {
             return Ok(());
         }
-        let sessions = look.all_sessions().await?.items;
-        let now = look.now_beside(&sessions);
-        let alive: Vec<_> = sessions
-            .iter()
-            .filter(|session| Liveness::of(session, now) == Liveness::Alive)
-            .cloned()
-            .collect();
-        let shares = alive.iter().flat_map(|session| &session.shares);
-        let spreads: BTreeSet<_> = shares.map(|share| share.spread.clone()).collect();
-        for spread in spreads {
-            let locks = look.all_locks(Some(Kind::of_tasks(&spread)), usize::MAX, |_| true).await?.items;
-            let status = SpreadStatus::of_records(spread, &alive, &locks, now);
-            self.findings.extend(judge::failing(&status));
-        }
-        let Some(least) = wanted.limits.instances else { return Ok(()) };
-        let alive = alive.len();
-        if alive < least {
-            self.findings.push(Finding::few_instances(alive, least));
+        let verdict = look.picture().await?.verdict_by(limits);
+        let is_wanted = |trouble: &Trouble| match &trouble.about {
+            Subject::Spread { spread } => limits.spreads.contains(spread),
+            Subject::Key { lock } => {
+                lock.kind.spread().is_some_and(|spread| limits.spreads.contains(&spread))
+            }
+            Subject::Instance { .. } => instances.is_some() && trouble.sort == "failing",
+            _ => false,
+        };
+        if *all {
+            self.well.push(verdict.sums());
+            self.well.extend(verdict.unread);
         } else {
-            self.well.push(out::count(alive, "instance"));
+            self.well.extend(limits.spreads.iter().map(|spread| format!("{spread} runs")));
+        }
+        let troubles = verdict.troubles.into_iter().filter(|trouble| *all || is_wanted(trouble));
+        self.findings.extend(troubles.filter_map(Finding::of));
+        match instances {
+            Some(least) if verdict.alive < *least => {
+                self.findings.push(Finding::few_instances(verdict.alive, *least));
+            }
+            Some(_) if !all => self.well.push(out::count(verdict.alive, "instance")),
+            _ => {}
         }
         Ok(())
     }

@@ -37,6 +37,7 @@ mod manual;
 mod schema;
 mod see;
 mod spread;
+mod status;
 #[cfg(feature = "ui")]
 mod ui;
 
@@ -78,6 +79,8 @@ enum Command {
     #[command(flatten)]
     Act(act::Act),
     RaiseTerms(act::raise_terms::RaiseTerms),
+    /// Show what needs attention, the worst first, and the command that mends or explains it
+    Status(status::Status),
     /// Check health for monitors and probes; prints one line, sets the exit code
     Check(check::Check),
     /// Check the settings without touching the store
@@ -160,6 +163,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
             Command::See(see) => see::run(&common, see).await,
             Command::Act(act) => act::run(&common, act).await,
             Command::RaiseTerms(raise) => act::raise_terms::run(&common, &raise).await,
+            Command::Status(status) => status::run(&common, status).await,
             Command::Check(check) => check::run(&common, check).await,
             Command::CheckConfig(check) => check_config::run(&common, check),
             Command::Doctor(doctor) => doctor::run(&common, doctor).await,

@@ -52,7 +52,7 @@ async fn define(world: &World, name: &str, timing: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn schedules_are_well_fail_rest_and_are_missed() {
     let world = World::sqlite();
-    assert_eq!(check(&world, &[]).1, "OK: 0 schedules");
+    assert_eq!(check(&world, &[]).1, "OK: 0 instances, 0 tasks, 0 schedules");
     let elect = world.engine("pod-1").await;
     let well = elect.schedule("well", "0 0 1 1 *").run(|_, _| async { Ok::<_, String>(()) }).unwrap();
     let failing = elect.schedule("failing", "0 0 1 1 *").run(|_, _| async { Err("disk full") }).unwrap();
@@ -130,6 +130,17 @@ async fn check_requires_a_leader_that_is_alive_and_enough_instances() {
     assert_eq!((code, kinds(&json)), (2, vec!["leader_looks_dead", "no_leader"]));
     assert!(line.starts_with("CRITICAL: pod-7 holds \"mail\" and looks dead: its last beat is "), "{line}");
     assert_eq!(check(&world, &["--instances", "2"]).0, 2, "the silent one does not count");
+    let (code, line, json) = check(&world, &["--spread", "topics"]);
+    let says = "CRITICAL: no instance takes part in topics, and it has no tasks";
+    assert_eq!((code, line.as_str(), kinds(&json)), (2, says, vec!["unknown_spread"]));
+    let tasks = ["t1", "t2"].map(ToOwned::to_owned);
+    let run = |_, lease: tenure::Lease| async move {
+        lease.cancelled().await;
+        Ok::<_, String>(())
+    };
+    let spread = elect.spread("topics").tasks(tasks).run(run).unwrap();
+    spread.until(|status| status.held() == 2).await;
+    assert_eq!(check(&world, &["--spread", "topics"]).1, "OK: topics runs");
     elect.close().await;
 }
 

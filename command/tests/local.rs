@@ -11,6 +11,7 @@ mod looking;
 mod manual;
 mod pty;
 mod see;
+mod status;
 #[cfg(feature = "top")]
 mod top;
 #[cfg(feature = "ui")]

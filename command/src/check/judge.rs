@@ -1,14 +1,13 @@
-//! Judgement of schedules, spreads and leaders. Pure.
+//! Findings as monitors grade them, and the judgement of leaders. Pure.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use tenure::{
-    model::{Key, ScheduleName, StoreTime},
-    spread::SpreadStatus,
+    model::{Key, ScheduleName},
     store::Refusal,
 };
-use tenure_look::{Liveness, ScheduleView};
+use tenure_look::{Grade, Liveness, Trouble};
 
 use crate::{
     out::{count, one_line},
@@ -21,7 +20,7 @@ const TOLD: usize = 10;
 /// The state, as monitors grade it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum State {
+pub(crate) enum State {
     Ok,
     Warning,
     Critical,
@@ -29,7 +28,16 @@ pub(super) enum State {
 }
 
 impl State {
-    const fn code(self) -> u8 {
+    /// The state of that grade: all is well if it passes by itself.
+    pub(crate) const fn of(grade: Grade) -> Self {
+        match grade {
+            Grade::Passing => Self::Ok,
+            Grade::Warning => Self::Warning,
+            Grade::Critical => Self::Critical,
+        }
+    }
+
+    pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
             Self::Warning => 1,
@@ -38,7 +46,7 @@ impl State {
         }
     }
 
-    const fn word(self) -> &'static str {
+    pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Ok => "OK",
             Self::Warning => "WARNING",
@@ -46,14 +54,6 @@ impl State {
             Self::Unknown => "UNKNOWN",
         }
     }
-}
-
-/// From when on something is not well.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) overdue: Duration,
-    pub(super) failures: u32,
-    pub(super) instances: Option<usize>,
 }
 
 /// Something that is not well.
@@ -69,6 +69,12 @@ pub(super) struct Finding {
 impl Finding {
     fn new(state: State, kind: &'static str, about: Option<&str>, says: &str) -> Self {
         Self { state, kind, about: about.map(ToOwned::to_owned), says: one_line(says) }
+    }
+
+    /// Returns the finding that a trouble is for a monitor; none if it passes by itself.
+    pub(super) fn of(trouble: Trouble) -> Option<Self> {
+        let (state, about) = (State::of(trouble.grade), trouble.about.name().map(ToOwned::to_owned));
+        (state > State::Ok).then_some(Self { state, kind: trouble.sort, about, says: trouble.says })
     }
 
     pub(super) fn unknown_schedule(name: &ScheduleName) -> Self {
@@ -115,55 +121,6 @@ impl Verdict {
     pub(super) fn unknown(why: &str) -> Self {
         Self::of(vec![Finding::new(State::Unknown, "not_checked", None, why)], &[])
     }
-}
-
-/// Judges a schedule.
-pub(super) fn schedule(look: &ScheduleView, limits: Limits, now: StoreTime) -> Vec<Finding> {
-    let record = &look.status.record;
-    let name = record.id.name.as_str();
-    let finding =
-        |state, kind, says: String| Finding::new(state, kind, Some(name), &format!("{name} {says}"));
-    let mut findings = Vec::new();
-    if let Some(pause) = record.pause.as_ref().filter(|_| look.paused) {
-        let since = times::ago(pause.since, now);
-        findings.push(finding(
-            State::Warning,
-            "paused",
-            format!("was paused {since} by {}: {}", pause.by, pause.why),
-        ));
-    } else if record.definition.is_none() {
-        findings.push(finding(State::Warning, "never_run", "was never run by any instance".to_owned()));
-    }
-    if let Some(due) = look.due.filter(|due| now.since(*due) > limits.overdue) {
-        let owner = match &look.owner {
-            None => "without an owner".to_owned(),
-            Some(owner) => format!("owned by {}{}", owner.holder, owner.life.mark()),
-        };
-        let by = times::length(now.since(due));
-        findings.push(finding(State::Critical, "overdue", format!("is overdue by {by}, {owner}")));
-    }
-    let failures = look.status.failures;
-    if failures > 0 {
-        let state = if failures >= limits.failures { State::Critical } else { State::Warning };
-        let finish = look.status.last.as_ref().and_then(|last| last.finish.as_ref());
-        let error = finish.and_then(|finish| finish.error.as_ref()).map(|error| format!(": {error}"));
-        let times = if failures == 1 {
-            "has failed once".to_owned()
-        } else {
-            format!("has failed {failures} times in a row")
-        };
-        findings.push(finding(state, "failures", format!("{times}{}", error.unwrap_or_default())));
-    }
-    findings
-}
-
-/// Judges whether members of a spread fail.
-pub(super) fn failing(status: &SpreadStatus) -> impl Iterator<Item = Finding> {
-    status.members.iter().filter(|member| member.failing).map(|member| {
-        let (holder, spread) = (member.holder.as_str(), &status.spread);
-        let says = format!("{holder} is failing: tasks of {spread} that it gave up run well elsewhere");
-        Finding::new(State::Warning, "failing", Some(holder), &says)
-    })
 }
 
 /// The leader of a key.

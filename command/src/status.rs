@@ -1,0 +1,70 @@
+//! `tenure status`: the troubles, the worst first, on one screen.
+
+use clap::Args;
+use serde::Serialize;
+use tenure_look::{Grade, Limits, Verdict, ago};
+
+use crate::{
+    check::{self, State},
+    common::Common,
+    exit::Failure,
+    out,
+    see::look::OpenNamespace,
+};
+
+/// Troubles that twenty lines have room for.
+const SHOWN: usize = 9;
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exits with 0 if all is well or passes by itself, 1 for a warning, 2 if something is critical, 3 if
+the store cannot be read. A warning has lasted for longer than its longest pause, or concerns more
+than 1 % of the tasks.")]
+pub(crate) struct Status {
+    /// Show all troubles, however many lines it takes
+    #[arg(long)]
+    all: bool,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    state: State,
+    code: u8,
+    #[serde(flatten)]
+    verdict: &'a Verdict,
+}
+
+pub(crate) async fn run(common: &Common, status: Status) -> Result<u8, Failure> {
+    let verdict = match read(common).await {
+        Ok(verdict) => verdict,
+        Err(failure) => return check::unknown(common, &failure),
+    };
+    let state = State::of(verdict.worst().unwrap_or(Grade::Passing));
+    let document = Document { state, code: state.code(), verdict: &verdict };
+    let shown = if status.all { usize::MAX } else { SHOWN - usize::from(!verdict.unread.is_empty()) };
+    out::print(common, &document, || text(&verdict, shown))?;
+    Ok(state.code())
+}
+
+async fn read(common: &Common) -> Result<Verdict, Failure> {
+    let look = OpenNamespace::open(common).await?;
+    let picture = look.picture().await;
+    look.close().await;
+    Ok(picture?.verdict_by(&Limits::default()))
+}
+
+fn text(verdict: &Verdict, shown: usize) -> String {
+    let mut lines = vec![format!("{}: {}", verdict.head(), verdict.sums())];
+    for one in verdict.troubles.iter().take(shown) {
+        let since = one.since.map(|since| format!(" ({})", ago(since, verdict.now))).unwrap_or_default();
+        let (grade, says, command) = (one.grade.as_str(), &one.says, &one.command);
+        lines.push(format!("{grade:<8}  {says}{since}\n          -> {command}"));
+    }
+    if verdict.troubles.len() > shown {
+        lines.push(format!("and {} more: tenure status --all", verdict.troubles.len() - shown));
+    }
+    if !verdict.unread.is_empty() {
+        lines.push(verdict.unread.join(", "));
+    }
+    lines.join("\n") + "\n"
+}
