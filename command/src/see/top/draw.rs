@@ -12,6 +12,7 @@ use super::{
     views::View,
 };
 use crate::{out::width, times};
+use tenure_look::{Grade, Liveness, Trouble};
 
 const KEYS: &str = "Tab view  Enter details  / filter  s sort  r reverse  ? help  q quit";
 const KEYS_OVER: &str = "Up Down scroll  Esc back  Tab view  q quit";
@@ -33,6 +34,10 @@ pub(super) fn draw(buffer: &mut Buffer, state: &State, colours: bool) {
         let style = pen.style(Tone::Bad).add_modifier(Modifier::REVERSED);
         pen.line(&[(fit(&trouble, columns, false), style)]);
     }
+    for one in state.told() {
+        let tone = if one.grade == Grade::Passing { Tone::Note } else { Tone::Bad };
+        pen.line(&[(fit(&told(one), columns, false), pen.style(tone))]);
+    }
     pen.views(state);
     match state.over() {
         Some(over) => pen.over(over, state.room()),
@@ -48,6 +53,7 @@ pub(super) fn text(state: &State) -> String {
     let layout = list.layout(state.columns());
     let mut lines = vec![format!("{}  {}", title(state), clock(state))];
     lines.extend(trouble(state));
+    lines.extend(state.told().iter().map(told));
     lines.push(format!("{}: {}", state.view().name(), rows(state)));
     lines.push(layout.headings(list, state.order()));
     if list.rows.is_empty() {
@@ -58,11 +64,22 @@ pub(super) fn text(state: &State) -> String {
     lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
-/// The namespace, and the number of living instances.
+/// The namespace, the numbers of its instances, and of the troubles that need attention.
 fn title(state: &State) -> String {
     let Some(picture) = state.picture() else { return format!("tenure top  {}", state.store) };
-    let alive = picture.sessions().filter(|session| session.is_alive()).count();
-    format!("tenure top  {} in {}, {}", picture.namespace(), state.store, count(alive, "instance"))
+    let (instances, needing) = (picture.instances(), picture.verdict().needing());
+    let number = |life| instances.iter().filter(|one| one.life == life).count();
+    let mut counts = vec![format!("{} alive", number(Liveness::Alive))];
+    counts.splice(..0, (needing > 0).then(|| count(needing, "trouble")));
+    for (number, what) in [(number(Liveness::Dead), "dead"), (number(Liveness::Silent), "looking dead")] {
+        counts.extend((number > 0).then(|| format!("{number} {what}")));
+    }
+    format!("tenure top  {} in {}, {}", picture.namespace(), state.store, counts.join(", "))
+}
+
+/// A trouble in a line.
+fn told(one: &Trouble) -> String {
+    clean(&format!("{:<8}  {} -> {}", one.grade.as_str(), one.says, one.command))
 }
 
 /// Time of the picture.

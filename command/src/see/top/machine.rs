@@ -7,7 +7,7 @@ use tenure::{
     model::{LockId, ScheduleId, StoreTime},
     store::RunPage,
 };
-use tenure_look::{KeyDetails, NotLoaded, Picture};
+use tenure_look::{KeyDetails, NotLoaded, Picture, Trouble};
 
 use super::{
     details::{self, Line},
@@ -18,6 +18,8 @@ use super::{
 
 /// Lines around the rows: title, views, headings, keys.
 const FRAME: usize = 4;
+/// The most troubles above a list.
+const TOLD: usize = 5;
 /// Characters of a filter.
 const FILTER: usize = 100;
 /// Columns of the mark at the selected row.
@@ -177,8 +179,15 @@ impl State {
 
     /// Rows of the list that there is room for, or lines of a text.
     pub(super) fn room(&self) -> usize {
-        let trouble = usize::from(self.trouble().is_some());
-        usize::from(self.size.1).saturating_sub(FRAME + trouble).max(1)
+        let above = usize::from(self.trouble().is_some()) + self.told().len();
+        usize::from(self.size.1).saturating_sub(FRAME + above).max(1)
+    }
+
+    /// The troubles that are told above a list.
+    pub(super) fn told(&self) -> &[Trouble] {
+        let troubles = self.picture().map(|picture| &picture.verdict().troubles[..]).unwrap_or_default();
+        let room = if self.over.is_some() { 0 } else { (usize::from(self.size.1) / 6).min(TOLD) };
+        &troubles[..troubles.len().min(room)]
     }
 
     /// Why the store does not answer.

@@ -292,7 +292,12 @@ async fn a_store_that_does_not_answer_is_told_until_it_does() {
 async fn a_text_has_all_the_rows() {
     let (_scene, state) = looking(View::Locks, (200, 3)).await;
     let text = draw::text(&state);
-    assert!(text.starts_with("tenure top  shop in sqlite:shop.db, 4 instances  2026-01-01 00:"), "{text}");
+    assert!(
+        text.starts_with(
+            "tenure top  shop in sqlite:shop.db, 4 troubles, 3 alive, 1 dead, 1 looking dead  2026-01-01 00:"
+        ),
+        "{text}"
+    );
     for key in ["leader", "topic-01", "topic-10", "nightly", "<script>"] {
         assert!(text.lines().any(|line| line.starts_with(key)), "{key}: {text}");
     }
