@@ -174,7 +174,7 @@ impl Judged {
             LockSeen::Absent | LockSeen::Refused(_) => None,
         });
         let lives = look.observe(holders).await?;
-        let now = look.now_beside(lives.records());
+        let now = look.now();
         for (key, seen) in wanted.leaders.iter().zip(seen) {
             let leader = match seen {
                 LockSeen::Refused(refusal) => {
@@ -204,7 +204,7 @@ impl Judged {
             return Ok(());
         }
         let sessions = look.all_sessions().await?.items;
-        let now = look.now_beside(&sessions);
+        let now = look.now();
         let alive: Vec<_> = sessions
             .iter()
             .filter(|session| Liveness::of(session, now) == Liveness::Alive)

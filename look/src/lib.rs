@@ -8,6 +8,7 @@
 //! for all its viewers, as a member of a spread does: hints say where to look, and a little of everything is read from
 //! time to time. [`Operator`] acts, with a name and a reason.
 
+mod beats;
 mod change;
 mod group;
 mod instance;
@@ -26,6 +27,7 @@ mod words;
 use self::picture::Source;
 
 pub use self::{
+    beats::ClockAhead,
     change::{Change, ChangeKind, PreviousHolder, Records, Severity, changes},
     group::Group,
     instance::{HeldCounts, Instance},

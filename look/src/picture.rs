@@ -9,8 +9,8 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    Change, Group, HeldCounts, Instance, Ledger, Liveness, Lock, ScheduleState, ScheduleView, SessionStates,
-    Severity, SpreadSummary, SpreadView, change, instance,
+    Change, ClockAhead, Group, HeldCounts, Instance, Ledger, Liveness, Lock, ScheduleState, ScheduleView,
+    SessionStates, Severity, SpreadSummary, SpreadView, change, instance,
     reader::holder,
     schedule::{self, lock_of},
 };
@@ -36,6 +36,7 @@ const SHOWN_CHANGES: usize = 20;
 pub struct Picture {
     namespace: Namespace,
     pub(crate) now: StoreTime,
+    pub(crate) clocks: Vec<ClockAhead>,
     pub(crate) sessions: BTreeMap<SessionId, SessionRecord>,
     /// Shared with the pictures before, as far as nothing has changed.
     pub(crate) locks: BTreeMap<LockId, Arc<LockRecord>>,
@@ -135,6 +136,7 @@ impl Picture {
         Self {
             namespace,
             now,
+            clocks: Vec::new(),
             sessions: BTreeMap::new(),
             locks: BTreeMap::new(),
             schedules: BTreeMap::new(),
@@ -147,10 +149,16 @@ impl Picture {
         }
     }
 
-    /// Time of the last read, by the store's clock.
+    /// Time of the last read, by the clock that most beats are stamped by.
     #[must_use]
     pub const fn now(&self) -> StoreTime {
         self.now
+    }
+
+    /// The clocks that were found to differ.
+    #[must_use]
+    pub fn clock_ahead(&self) -> &[ClockAhead] {
+        &self.clocks
     }
 
     /// The namespace.
@@ -281,7 +289,7 @@ impl Picture {
             .map(|record| {
                 let held: HeldCounts = held.get(&record.id).copied().unwrap_or_default();
                 let failing = failing.remove(&record.id).unwrap_or_default();
-                Instance::of(record.clone(), held, failing, self.now)
+                Instance::of(record.clone(), held, failing, self.now).beside(&self.clocks)
             })
             .collect();
         instances.sort_by(|a, b| {
@@ -304,7 +312,7 @@ impl Picture {
         let locks = self.records_of_locks().filter(takes_part);
         let mut failing = instance::failing(self.sessions.values(), locks, self.now);
         let failing = failing.remove(&session).unwrap_or_default();
-        Some(Instance::of(record.clone(), held, failing, self.now))
+        Some(Instance::of(record.clone(), held, failing, self.now).beside(&self.clocks))
     }
 
     /// The spreads that have members or tasks; among them that of the schedules.

@@ -52,7 +52,7 @@ pub(crate) async fn run(common: &Common, spreads: Spreads) -> Result<u8, Failure
 
 async fn list(common: &Common, look: &OpenNamespace) -> Result<u8, Failure> {
     let sessions = look.all_sessions().await?;
-    let now = look.now_beside(&sessions.items);
+    let now = look.now();
     let locks = look.all_locks(None, usize::MAX, |record| record.id.kind != Kind::Lock).await?;
     let items = SpreadSummary::all(&sessions.items, locks.items, now);
     let refused = locks.refused.into_iter().chain(sessions.refused).collect();
@@ -112,7 +112,7 @@ impl Read {
     async fn of(look: &OpenNamespace, name: &SpreadName) -> Result<Self, Failure> {
         let sessions = look.all_sessions().await?;
         let locks = look.all_locks(Some(Kind::of_tasks(name)), usize::MAX, |_| true).await?;
-        let now = look.now_beside(&sessions.items);
+        let now = look.now();
         let refused = sessions.refused.into_iter().chain(locks.refused).collect();
         Ok(Self { sessions: sessions.items, locks: locks.items, refused, now })
     }
