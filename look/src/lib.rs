@@ -8,7 +8,6 @@
 //! for all its viewers, as a member of a spread does: hints say where to look, and a little of everything is read from
 //! time to time. [`Operator`] acts, with a name and a reason.
 
-mod beats;
 mod change;
 mod group;
 mod instance;
@@ -27,7 +26,6 @@ mod words;
 use self::picture::Source;
 
 pub use self::{
-    beats::ClockAhead,
     change::{Change, ChangeKind, PreviousHolder, Records, Severity, changes},
     group::Group,
     instance::{HeldCounts, Instance},
@@ -41,3 +39,4 @@ pub use self::{
     spread::{SpreadMember, SpreadSummary, SpreadView, TaskView},
     words::{ago, ended, length, one_line, terms, why_ended},
 };
+pub use tenure::store::ClockAhead;

@@ -9,14 +9,15 @@ use std::{
 
 use crate::{
     ClockAhead, HeldCounts, Instance, KeyDetails, Ledger, Lock, Operator, Picture, ScheduleView,
-    SessionStates, beats::Beats, instance, poller::Poller, schedule,
+    SessionStates, instance, poller::Poller, schedule,
 };
 use tenure::{
     Clock, StoreError, SystemClock,
     clock::Moment,
     model::{Holder, Kind, LockId, Namespace, RunRecord, ScheduleId, SessionId, StoreTime},
     store::{
-        Cursor, LockRecord, LockSeen, Page, RunPage, ScheduleRecord, ScheduleSeen, SessionRecord, Store,
+        Beats, Cursor, LockRecord, LockSeen, Page, RunPage, ScheduleRecord, ScheduleSeen, SessionRecord,
+        Store,
     },
 };
 
