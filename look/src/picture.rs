@@ -328,7 +328,10 @@ impl Picture {
     #[must_use]
     pub fn spreads(&self) -> Vec<SpreadSummary> {
         let sessions: Vec<_> = self.sessions.values().cloned().collect();
-        SpreadSummary::all(&sessions, self.records_of_locks().cloned(), self.now)
+        let mut spreads = SpreadSummary::all(&sessions, self.records_of_locks().cloned(), self.now);
+        let unread = spreads.iter_mut().filter(|one| !self.read.spreads.contains(&one.spread));
+        unread.for_each(|one| one.never_ran = 0);
+        spreads
     }
 
     /// A spread, with so many of its tasks from there on; none if it has neither members nor tasks.
@@ -338,7 +341,8 @@ impl Picture {
         let sessions: Vec<_> = self.sessions.values().cloned().collect();
         let shown = locks.get(from..).unwrap_or_default();
         let shown = &shown[..shown.len().min(at_most)];
-        let spread = SpreadView::of(name.clone(), &sessions, &locks, shown, self.now);
+        let mut spread = SpreadView::of(name.clone(), &sessions, &locks, shown, self.now);
+        spread.never_ran *= usize::from(self.read.spreads.contains(name));
         let is_known = !spread.members.is_empty() || !locks.is_empty();
         is_known.then_some(spread)
     }
@@ -435,19 +439,22 @@ impl Picture {
     /// Returns the changes of the last hour, as far as records remember, the last one first.
     #[must_use]
     pub fn changes(&self) -> &[Change] {
-        self.changes.get_or_init(|| {
-            let since = self.now.minus(HOUR);
-            let runs = self.schedules.values().flat_map(|schedule| &schedule.ledger.runs);
-            let memory = change::Memory {
-                locks: self.records_of_locks().filter(|record| changed_at(record).1 >= since),
-                sessions: self.sessions.values(),
-                schedules: self.schedules.values().map(|schedule| &schedule.status.record),
-                runs: runs.filter(|run| run.finish.as_ref().map_or(run.started, |end| end.at) >= since),
-            };
-            let mut changes = change::since(memory, since, self.now);
-            changes.reverse();
-            changes
-        })
+        self.changes.get_or_init(|| self.changes_since(self.now.minus(HOUR)))
+    }
+
+    /// Returns the changes since then, as far as records remember them, the last one first.
+    #[must_use]
+    pub fn changes_since(&self, since: StoreTime) -> Vec<Change> {
+        let runs = self.schedules.values().flat_map(|schedule| &schedule.ledger.runs);
+        let memory = change::Memory {
+            locks: self.records_of_locks().filter(|record| changed_at(record).1 >= since),
+            sessions: self.sessions.values(),
+            schedules: self.schedules.values().map(|schedule| &schedule.status.record),
+            runs: runs.filter(|run| run.finish.as_ref().map_or(run.started, |end| end.at) >= since),
+        };
+        let mut changes = change::since(memory, since, self.now);
+        changes.reverse();
+        changes
     }
 
     /// The namespace at a glance.

@@ -73,6 +73,7 @@ async fn list(common: &Common, look: &OpenNamespace) -> Result<u8, Failure> {
                 count(item.silent, "look dead"),
                 count(item.failing, "failing"),
                 count(item.draining, "draining"),
+                count(item.never_ran, "never ran"),
             ];
             let notes = notes.into_iter().flatten().collect::<Vec<_>>().join(", ");
             table.row([
@@ -162,6 +163,11 @@ fn text(shown: &Shown, now: StoreTime, look: &OpenNamespace) -> String {
         }
         text.push_str(&table.render());
     }
+    if let Some(wanted) = spread.wanted.filter(|_| spread.never_ran > 0) {
+        let ran = wanted.saturating_sub(spread.never_ran);
+        let line = format!("\n{wanted} wanted, {ran} ever ran, {} never\n", spread.never_ran);
+        text.push_str(&line);
+    }
     if !spread.tasks.is_empty() {
         let mut table = Table::new(["TASK", "STATE", "HOLDER", "NOTE"]);
         for task in &spread.tasks {
@@ -178,7 +184,7 @@ fn text(shown: &Shown, now: StoreTime, look: &OpenNamespace) -> String {
 fn told(task: &TaskView, now: StoreTime) -> (String, String, String) {
     let holder = task.state.holder_name().unwrap_or_else(|| "-".to_owned());
     let note = match &task.state {
-        _ if task.looks_dead => "its holder looks dead".to_owned(),
+        _ if task.looks_dead => reason(task, 0),
         TaskState::Running { .. } => reason(task, 1),
         TaskState::Resting { by, error, until, .. } if by.is_empty() => {
             format!(
@@ -196,7 +202,7 @@ fn told(task: &TaskView, now: StoreTime) -> (String, String, String) {
         TaskState::Moving { from: None, .. } | TaskState::Done => last(task),
         _ => reason(task, 0),
     };
-    (task.state.word().to_owned(), holder, note)
+    (task.word().to_owned(), holder, note)
 }
 
 /// Returns the last holder, or else the reason why the task has none.

@@ -105,9 +105,9 @@ fn viewers(ahead_s: i64) -> Arc<TestClock> {
     let clock = Arc::new(TestClock::new());
     let by = Duration::from_secs(ahead_s.unsigned_abs());
     if ahead_s > 0 {
-        clock.step_wall(by)
+        clock.step_wall(by);
     } else {
-        clock.step_wall_back(by)
+        clock.step_wall_back(by);
     }
     clock
 }
