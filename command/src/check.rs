@@ -174,7 +174,7 @@ impl Judged {
             LockSeen::Absent | LockSeen::Refused(_) => None,
         });
         let lives = look.observe(holders).await?;
-        let now = look.now_beside(lives.records());
+        let now = look.now();
         for (key, seen) in wanted.leaders.iter().zip(seen) {
             let leader = match seen {
                 LockSeen::Refused(refusal) => {

@@ -53,6 +53,10 @@ async fn a_key_is_asked_back_or_taken() {
     );
     guard.lost().await;
     drop(guard);
+    let acts = said(&folder, &["history", "--actions"]).await;
+    let lines: Vec<_> = acts.lines().collect();
+    assert!(lines.len() == 3 && lines[1].contains(" lost ") && lines[1].contains("forced: ops: "), "{acts}");
+    assert!(lines[2].contains(" released ") && lines[2].ends_with("revoked by ops: it hangs"), "{acts}");
     assert_eq!(
         said(&folder, &["release", "report", "--yes"]).await,
         "lock \"report\" of default is not held."
@@ -181,6 +185,9 @@ async fn an_instance_is_drained_and_has_tasks_again() {
         item["shares"][0]["draining"].as_bool().unwrap()
     };
     assert!(draining("pod-1") && !draining("pod-2"), "{instances}");
+    let acts = said(&folder, &["history", "--actions", "--since", "1m"]).await;
+    assert!(acts.ends_with("pod-1 by ops: repair") && acts.contains(" drained "), "{acts}");
+    assert!(said(&folder, &["instances"]).await.contains(" by ops: repair)"));
     said(&folder, &["undrain", "pod-1", "--yes"]).await;
     one.until(|status| status.share().len() == 5).await;
     first.close().await;

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tenure::{model::Kind, store::Share};
+use tenure::{
+    model::{Kind, StoreTime, Why},
+    store::{Drained, Share},
+};
 
 use crate::{
     looking::{
@@ -207,7 +210,8 @@ async fn instances_tells_who_beats_and_what_each_holds() {
     let items = listing(&json);
     assert_eq!(items.len(), 4);
     for one in items {
-        fields(one, &and(SESSION, &and(LIFE, &[("held", "object"), ("failing", "array")])));
+        let more = [("held", "object"), ("failing", "array"), ("clock_ahead_ms", "number|null")];
+        fields(one, &and(SESSION, &and(LIFE, &more)));
         fields(&one["held"], &[("locks", "number"), ("tasks", "number"), ("schedules", "number")]);
         fields(
             &one["about"],
@@ -259,6 +263,8 @@ async fn spreads_tells_members_tasks_and_what_rests() {
             ("members", "array"),
             ("tasks", "array"),
             ("orphans", "array"),
+            ("wanted", "number|null"),
+            ("never_ran", "number"),
             ("refused", "array"),
         ],
     );
@@ -326,6 +332,28 @@ async fn spreads_tells_members_tasks_and_what_rests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn spreads_tells_of_tasks_that_never_ran_and_who_drained_a_member() {
+    let world = World::sqlite();
+    let mut share = Share::new("topics".parse().unwrap());
+    let why = Why::new("new kernel").unwrap();
+    let order =
+        Drained { by: "anna".parse().unwrap(), since: StoreTime::from_millis(1_763_784_813_000), why };
+    (share.known, share.draining, share.drained) = (Some(3), true, Some(order));
+    let member = world.session(7, "pod-7", HOUR, vec![share]).await;
+    world.take(topics(), "one", &member).await;
+    let ran = world.run(&["spreads", "topics"]);
+    assert!(ran.out.contains("3 wanted, 1 ever ran, 2 never"), "{}", ran.out);
+    assert!(
+        ran.row("pod-7").contains("drained since 2025-11-22T04:13:33Z by anna: new kernel"),
+        "{}",
+        ran.out
+    );
+    assert!(world.run(&["spreads"]).row("topics").contains("2 never ran"));
+    let json = world.json(&["spreads", "topics"]);
+    assert_eq!((&json["wanted"], &json["never_ran"]), (&3.into(), &2.into()), "{json:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn spreads_tells_what_nobody_has_and_why() {
     let world = World::sqlite();
     let silent = world
@@ -343,7 +371,7 @@ async fn spreads_tells_what_nobody_has_and_why() {
         "{}",
         ran.out
     );
-    assert!(ran.row("lost").ends_with("its holder looks dead"), "{}", ran.out);
+    assert!(ran.row("lost").contains("held, its holder looks dead"), "{}", ran.out);
     let json = world.json(&["spreads", "topics"]);
     assert_eq!(json["orphans"], serde_json::json!(["lost"]), "what rests has no place to be");
 
@@ -361,6 +389,8 @@ async fn spreads_tells_what_nobody_has_and_why() {
             ("held", "number"),
             ("quarantined", "number"),
             ("orphans", "number"),
+            ("wanted", "number|null"),
+            ("never_ran", "number"),
         ],
     );
     assert_eq!((&one["members"], &one["silent"], &one["tasks"]), (&1.into(), &1.into(), &2.into()));

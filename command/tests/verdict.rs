@@ -7,8 +7,8 @@ use tenure::{
     Clock,
     model::{Entry, Kind, Outcome, Rules, RunId, ScheduleId, SessionId, SpreadName, Term, Why},
     store::{
-        About, Beat, BeatWrite, Candidate, Claim, Define, FinishRun, Instruction, MemoryStore, Nonce, Open,
-        Release, ReleaseTo, RunNow, Share, Store, Take, TakeAnswer, Ticket, Wait,
+        About, Beat, BeatWrite, Candidate, Claim, Define, Drained, FinishRun, Instruction, MemoryStore,
+        Nonce, Open, Release, ReleaseTo, RunNow, Share, Store, Take, TakeAnswer, Ticket, Wait,
     },
     testing::TestClock,
 };
@@ -171,6 +171,8 @@ async fn tasks_that_run_nowhere_are_told_with_the_reason_of_each_member() {
     let (one, two) = (fleet.join("worker-1", share(2)).await, fleet.join("worker-2", share(2)).await);
     let mut drained = share(20);
     drained.draining = true;
+    let (by, why) = ("anna".parse().unwrap(), Why::shortened("new kernel"));
+    drained.drained = Some(Drained { by, since: fleet.clock.wall(), why });
     let three = fleet.join("worker-3", drained).await;
     for (key, by) in [("t1", &one), ("t2", &one), ("t3", &two), ("t4", &two)] {
         fleet.take(&tasks, key, by, &[]).await;
@@ -181,11 +183,12 @@ async fn tasks_that_run_nowhere_are_told_with_the_reason_of_each_member() {
     }
     assert_eq!(fleet.told("nowhere").await.0, Grade::Passing, "a hand-over may be under way");
     fleet.pass(10 * SECOND).await;
-    let says = "3 tasks of topics run nowhere: worker-3 draining (cap 20); worker-1, worker-2 full (2 of 2)";
+    let says = "3 tasks of topics run nowhere: worker-3 drained by anna: new kernel (cap 20); worker-1, worker-2 full (2 of 2)";
     assert_eq!(fleet.told("nowhere").await, told(Grade::Warning, says, "tenure undrain worker-3"));
     let limits = Limits { spreads: [topics().0].into(), ..Limits::default() };
     assert_eq!(fleet.picture().await.verdict_by(&limits).worst(), Some(Grade::Critical));
-    assert_eq!(fleet.told("draining").await.2, "tenure undrain worker-3");
+    let says = "worker-3 was drained by anna: new kernel";
+    assert_eq!(fleet.told("draining").await, told(Grade::Passing, says, "tenure undrain worker-3"));
     // Without a drained member, more room is what helps.
     let session = fleet.alive.pop().unwrap().0;
     fleet.alive.push((session, vec![share(0)]));
@@ -197,6 +200,17 @@ async fn tasks_that_run_nowhere_are_told_with_the_reason_of_each_member() {
     fleet.take(&tasks, "t6", &three, &[]).await;
     fleet.take(&tasks, "t7", &three, &[]).await;
     assert_eq!(fleet.sorts().await, [""; 0], "it was mended");
+    // What has never begun for want of room.
+    for (at, cap) in [2, 2, 3].into_iter().enumerate() {
+        fleet.alive[at].1[0].cap = cap;
+        fleet.alive[at].1[0].known = Some(9);
+    }
+    fleet.pass(SECOND).await;
+    let (grade, says, _) = fleet.told("nowhere").await;
+    let wanted = "2 tasks of topics run nowhere, 2 of them have never run: worker-1, worker-2 full (2 of 2); \
+                  worker-3 full (3 of 3); start another instance, or raise a cap";
+    assert_eq!((grade, says.as_str()), (Grade::Warning, wanted));
+    assert_eq!(fleet.verdict().await.tasks, 9);
     let limits = Limits { spreads: ["mail".parse().unwrap()].into(), ..Limits::default() };
     let verdict = fleet.picture().await.verdict_by(&limits);
     assert_eq!((verdict.worst(), verdict.troubles[0].sort), (Some(Grade::Critical), "unknown_spread"));

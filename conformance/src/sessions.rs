@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::fixture::{Fixture, LIMIT, TTL, all_pages, name, race, sure};
 use tenure::{
-    model::SpreadName,
-    store::{Beat, BeatWrite, Buckets, Open, SessionRecord, SessionSeen, Share},
+    model::{Holder, SpreadName, StoreTime, Why},
+    store::{Beat, BeatWrite, Buckets, Drained, Open, SessionRecord, SessionSeen, Share},
 };
 
 fn shares() -> Vec<Share> {
@@ -17,6 +17,7 @@ fn shares() -> Vec<Share> {
             digest: u64::MAX,
             paused: true,
             buckets: Some(Buckets::new([0x80; Buckets::COUNT])),
+            known: Some(u32::MAX),
         ),
         with!(
             Share::new(spread("a.b c"));
@@ -25,6 +26,11 @@ fn shares() -> Vec<Share> {
             draining: true,
             digest: 1 << 63,
             reserved: Duration::from_millis(1),
+            drained: Some(Drained {
+                by: name(Holder::new("$ops")),
+                since: StoreTime::from_millis(1_763_784_813_123),
+                why: Why::shortened("$why \"\0"),
+            }),
         ),
     ]
 }

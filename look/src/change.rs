@@ -11,7 +11,7 @@ use tenure::{
     model::{
         Entry, Holder, LockId, Outcome, RunId, RunRecord, ScheduleName, SessionId, StoreTime, Term, Why,
     },
-    store::{Ended, LockRecord, Past, Pause, ScheduleRecord, SessionRecord, TaskNote},
+    store::{Ended, LockRecord, Past, Pause, RunNow, ScheduleRecord, SessionRecord, TaskNote},
 };
 
 /// Records of one look.
@@ -88,6 +88,10 @@ pub enum ChangeKind {
     Paused { schedule: ScheduleName, by: Holder, why: Why },
     /// A schedule is held back no longer.
     Resumed { schedule: ScheduleName },
+    /// An instance follows an order to give its tasks away.
+    Drained { session: SessionId, holder: Holder, by: Holder, why: Why },
+    /// A run was ordered, and has not begun.
+    Ordered { schedule: ScheduleName, by: Holder, why: Why },
 }
 
 /// Previous holder of a key that was granted.
@@ -111,6 +115,8 @@ pub enum Severity {
     Takeover,
     /// A key went from one instance to another in order.
     Move,
+    /// A person acted.
+    Person,
     /// Everything else.
     Other,
 }
@@ -134,9 +140,16 @@ impl Change {
             ChangeKind::Lost { .. } | ChangeKind::InstanceDied { .. } | ChangeKind::InstanceSilent { .. } => {
                 Severity::Loss
             }
-            ChangeKind::Released { note: Some(note), .. } if TaskNote::read(note).is_some() => {
-                Severity::Failure
-            }
+            ChangeKind::Released { note: Some(note), .. } => match TaskNote::read(note) {
+                Some(TaskNote::Revoked { .. }) => Severity::Person,
+                Some(_) => Severity::Failure,
+                None => Severity::Other,
+            },
+            ChangeKind::Paused { .. }
+            | ChangeKind::Resumed { .. }
+            | ChangeKind::Drained { .. }
+            | ChangeKind::Ordered { .. }
+            | ChangeKind::RunStarted { entry: Entry::Order, .. } => Severity::Person,
             ChangeKind::NotRun { .. }
             | ChangeKind::RunEnded {
                 outcome: Outcome::Failed | Outcome::TimedOut | Outcome::Abandoned,
@@ -144,6 +157,13 @@ impl Change {
             } => Severity::Failure,
             _ => Severity::Other,
         }
+    }
+
+    /// Returns whether a person did it.
+    #[must_use]
+    pub fn is_action(&self) -> bool {
+        let is_forced = matches!(self.what, ChangeKind::Lost { how: Some(Ended::Forced), .. });
+        is_forced || self.severity() == Severity::Person
     }
 }
 
@@ -285,6 +305,12 @@ fn lost(lock: &LockId, holder: &Holder, term: Term, how: Option<Ended>, note: Op
 
 fn session(was: Option<Liveness>, record: &SessionRecord, life: Liveness, found: &mut Vec<Change>) {
     let (id, holder) = (record.id, record.about.holder.clone());
+    if let Some(order) =
+        record.shares.iter().find_map(|share| share.drained.clone()).filter(|_| was.is_none())
+    {
+        let what = ChangeKind::Drained { session: id, holder: holder.clone(), by: order.by, why: order.why };
+        found.push(Change { at: order.since, what });
+    }
     // A session that was not seen before it was declared dead is not told to have begun then.
     let is_tombstone = record.death.as_ref().is_some_and(|death| death.at == record.started);
     if was.is_none() && !is_tombstone {
@@ -321,6 +347,11 @@ fn schedule(old: Option<&ScheduleRecord>, new: &ScheduleRecord, now: StoreTime, 
     let pause = |record: &ScheduleRecord| record.pause.clone().filter(Pause::is_on);
     let (was, is) = (old.and_then(pause), pause(new));
     let name = || new.id.name.clone();
+    let known = |order: &&RunNow| old.is_some_and(|old| old.orders.contains(order));
+    for order in new.orders.iter().filter(|order| !known(order)) {
+        let what = ChangeKind::Ordered { schedule: name(), by: order.by.clone(), why: order.why.clone() };
+        found.push(Change { at: order.at, what });
+    }
     match (was, is) {
         (was, Some(is)) if was.as_ref().map(|was| was.since) != Some(is.since) => {
             found.push(Change {

@@ -4,7 +4,7 @@ use std::{cmp::Ordering, collections::BTreeMap};
 
 use serde::Serialize;
 
-use crate::Liveness;
+use crate::{ClockAhead, Liveness};
 use tenure::{
     model::{Kind, SessionId, SpreadName, StoreTime},
     spread::SpreadStatus,
@@ -26,6 +26,8 @@ pub struct Instance {
     pub held: HeldCounts,
     /// Spreads of which it gave up tasks that run well elsewhere.
     pub failing: Vec<SpreadName>,
+    /// Milliseconds by which its clock is ahead of the other instances', if that was seen.
+    pub clock_ahead_ms: Option<i64>,
 }
 
 /// Numbers of keys that a session holds.
@@ -52,7 +54,15 @@ impl Instance {
     #[must_use]
     pub fn of(record: SessionRecord, held: HeldCounts, failing: Vec<SpreadName>, now: StoreTime) -> Self {
         let life = Liveness::of(&record, now);
-        Self { record, life, looks_dead: life.looks_dead(), held, failing }
+        Self { record, life, looks_dead: life.looks_dead(), held, failing, clock_ahead_ms: None }
+    }
+
+    /// The same with what is known of its clock.
+    #[must_use]
+    pub(crate) fn beside(mut self, clocks: &[ClockAhead]) -> Self {
+        let is_own = |clock: &&ClockAhead| matches!(&clock.instance, Some((id, _)) if *id == self.record.id);
+        self.clock_ahead_ms = clocks.iter().find(is_own).map(|clock| clock.ahead_ms);
+        self
     }
 
     /// The order of a list: by name, then by age.

@@ -41,3 +41,4 @@ pub use self::{
     verdict::{Grade, Limits, Subject, Trouble, Verdict},
     words::{ago, ended, length, one_line, terms, why_ended},
 };
+pub use tenure::store::ClockAhead;

@@ -95,8 +95,15 @@ impl SessionStates {
     }
 
     /// The records that can be read.
-    pub fn records(&self) -> impl Iterator<Item = &SessionRecord> {
+    pub fn records(&self) -> impl Iterator<Item = &SessionRecord> + Clone {
         self.0.values().filter_map(SessionSeen::record)
+    }
+
+    pub(crate) fn records_mut(&mut self) -> impl Iterator<Item = &mut SessionRecord> {
+        self.0.values_mut().filter_map(|seen| match seen {
+            SessionSeen::Alive(record) | SessionSeen::Dead(record) => Some(record),
+            SessionSeen::Missing | SessionSeen::Refused(_) => None,
+        })
     }
 
     /// Returns the apparent liveness of a session; missing if it was not asked for.
@@ -120,14 +127,6 @@ impl FromIterator<SessionRecord> for SessionStates {
     fn from_iter<I: IntoIterator<Item = SessionRecord>>(records: I) -> Self {
         records.into_iter().map(|record| (record.id, SessionSeen::of(record))).collect()
     }
-}
-
-/// Now, as far as the store's clock can be known without asking it: no beat was written in the future.
-pub(crate) fn now_beside<'a>(
-    sessions: impl IntoIterator<Item = &'a SessionRecord>,
-    clock: StoreTime,
-) -> StoreTime {
-    sessions.into_iter().map(|session| session.beat_at).fold(clock, StoreTime::max)
 }
 
 #[cfg(test)]
@@ -169,15 +168,5 @@ mod tests {
         }
         let missing = SessionStates::default();
         assert_eq!(missing.life(record.id, beat), Liveness::Missing);
-    }
-
-    #[test]
-    fn a_clock_that_is_behind_the_beats_is_not_believed() {
-        let clock = StoreTime::from_millis(5_000_000);
-        let ahead = clock.plus(Duration::from_secs(3600));
-        let mut record = session();
-        record.beat_at = ahead;
-        assert_eq!(now_beside([&record], clock), ahead);
-        assert_eq!(now_beside([&session()], clock), clock);
     }
 }

@@ -9,8 +9,8 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    Change, ChangeKind, Group, HeldCounts, Instance, Ledger, Limits, Liveness, Lock, ScheduleView,
-    SessionStates, Severity, SpreadSummary, SpreadView, Verdict, change, instance,
+    Change, ChangeKind, ClockAhead, Group, HeldCounts, Instance, Ledger, Limits, Liveness, Lock,
+    ScheduleView, SessionStates, Severity, SpreadSummary, SpreadView, Verdict, change, instance,
     reader::holder,
     schedule::{self, lock_of},
 };
@@ -36,6 +36,7 @@ const SHOWN_CHANGES: usize = 20;
 pub struct Picture {
     namespace: Namespace,
     pub(crate) now: StoreTime,
+    pub(crate) clocks: Vec<ClockAhead>,
     pub(crate) sessions: BTreeMap<SessionId, SessionRecord>,
     /// Shared with the pictures before, as far as nothing has changed.
     pub(crate) locks: BTreeMap<LockId, Arc<LockRecord>>,
@@ -136,6 +137,7 @@ impl Picture {
         Self {
             namespace,
             now,
+            clocks: Vec::new(),
             sessions: BTreeMap::new(),
             locks: BTreeMap::new(),
             schedules: BTreeMap::new(),
@@ -149,10 +151,16 @@ impl Picture {
         }
     }
 
-    /// Time of the last read, by the store's clock.
+    /// Time of the last read, by the clock that most beats are stamped by.
     #[must_use]
     pub const fn now(&self) -> StoreTime {
         self.now
+    }
+
+    /// The clocks that were found to differ.
+    #[must_use]
+    pub fn clock_ahead(&self) -> &[ClockAhead] {
+        &self.clocks
     }
 
     /// The namespace.
@@ -283,7 +291,7 @@ impl Picture {
             .map(|record| {
                 let held: HeldCounts = held.get(&record.id).copied().unwrap_or_default();
                 let failing = failing.remove(&record.id).unwrap_or_default();
-                Instance::of(record.clone(), held, failing, self.now)
+                Instance::of(record.clone(), held, failing, self.now).beside(&self.clocks)
             })
             .collect();
         instances.sort_by(|a, b| {
@@ -306,7 +314,7 @@ impl Picture {
         let locks = self.records_of_locks().filter(takes_part);
         let mut failing = instance::failing(self.sessions.values(), locks, self.now);
         let failing = failing.remove(&session).unwrap_or_default();
-        Some(Instance::of(record.clone(), held, failing, self.now))
+        Some(Instance::of(record.clone(), held, failing, self.now).beside(&self.clocks))
     }
 
     /// The spreads that have members or tasks; among them that of the schedules.
@@ -322,7 +330,10 @@ impl Picture {
     #[must_use]
     pub fn spreads(&self) -> Vec<SpreadSummary> {
         let sessions: Vec<_> = self.sessions.values().cloned().collect();
-        SpreadSummary::all(&sessions, self.records_of_locks().cloned(), self.now)
+        let mut spreads = SpreadSummary::all(&sessions, self.records_of_locks().cloned(), self.now);
+        let unread = spreads.iter_mut().filter(|one| !self.read.spreads.contains(&one.spread));
+        unread.for_each(|one| one.never_ran = 0);
+        spreads
     }
 
     /// A spread, with so many of its tasks from there on; none if it has neither members nor tasks.
@@ -332,7 +343,8 @@ impl Picture {
         let sessions: Vec<_> = self.sessions.values().cloned().collect();
         let shown = locks.get(from..).unwrap_or_default();
         let shown = &shown[..shown.len().min(at_most)];
-        let spread = SpreadView::of(name.clone(), &sessions, &locks, shown, self.now);
+        let mut spread = SpreadView::of(name.clone(), &sessions, &locks, shown, self.now);
+        spread.never_ran *= usize::from(self.read.spreads.contains(name));
         let is_known = !spread.members.is_empty() || !locks.is_empty();
         is_known.then_some(spread)
     }
@@ -429,19 +441,22 @@ impl Picture {
     /// Returns the changes of the last hour, as far as records remember, the last one first.
     #[must_use]
     pub fn changes(&self) -> &[Change] {
-        self.changes.get_or_init(|| {
-            let since = self.now.minus(HOUR);
-            let runs = self.schedules.values().flat_map(|schedule| &schedule.ledger.runs);
-            let memory = change::Memory {
-                locks: self.records_of_locks().filter(|record| changed_at(record).1 >= since),
-                sessions: self.sessions.values(),
-                schedules: self.schedules.values().map(|schedule| &schedule.status.record),
-                runs: runs.filter(|run| run.finish.as_ref().map_or(run.started, |end| end.at) >= since),
-            };
-            let mut changes = change::since(memory, since, self.now);
-            changes.reverse();
-            changes
-        })
+        self.changes.get_or_init(|| self.changes_since(self.now.minus(HOUR)))
+    }
+
+    /// Returns the changes since then, as far as records remember them, the last one first.
+    #[must_use]
+    pub fn changes_since(&self, since: StoreTime) -> Vec<Change> {
+        let runs = self.schedules.values().flat_map(|schedule| &schedule.ledger.runs);
+        let memory = change::Memory {
+            locks: self.records_of_locks().filter(|record| changed_at(record).1 >= since),
+            sessions: self.sessions.values(),
+            schedules: self.schedules.values().map(|schedule| &schedule.status.record),
+            runs: runs.filter(|run| run.finish.as_ref().map_or(run.started, |end| end.at) >= since),
+        };
+        let mut changes = change::since(memory, since, self.now);
+        changes.reverse();
+        changes
     }
 
     /// Judges the namespace by the usual limits.

@@ -129,7 +129,7 @@ impl Pending {
 
 impl Poller {
     pub(crate) fn new(reader: Reader) -> Self {
-        let now = reader.now_beside([]);
+        let now = reader.now();
         Self {
             picture: Picture::new(reader.namespace().clone(), now),
             reader,
@@ -284,7 +284,7 @@ impl Poller {
             }
         }
         // Never report a record as newer than now.
-        self.picture.now = self.picture.now.max(self.reader.now_beside([]));
+        self.picture.now = self.picture.now.max(self.reader.now());
         self.read_hinted().await?;
         self.picture.keep_in_bounds();
         Ok(true)
@@ -327,8 +327,7 @@ impl Poller {
             self.observe(alive.take(MANY).collect()).await?;
         }
         // A clock that was wrong once, theirs or ours, is not believed for ever.
-        let alive = self.picture.sessions().filter(|record| record.is_alive());
-        self.picture.now = self.reader.now_beside(alive);
+        (self.picture.now, self.picture.clocks) = (self.reader.now(), self.reader.clocks());
         self.beats_at = Some(self.reader.moment());
         Ok(())
     }

@@ -3,20 +3,21 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use crate::{
-    HeldCounts, Instance, KeyDetails, Ledger, Lock, Operator, Picture, ScheduleView, SessionStates, instance,
-    liveness::now_beside, poller::Poller, schedule,
+    ClockAhead, HeldCounts, Instance, KeyDetails, Ledger, Lock, Operator, Picture, ScheduleView,
+    SessionStates, instance, poller::Poller, schedule,
 };
 use tenure::{
     Clock, StoreError, SystemClock,
     clock::Moment,
     model::{Holder, Kind, LockId, Namespace, RunRecord, ScheduleId, SessionId, StoreTime},
     store::{
-        Cursor, LockRecord, LockSeen, Page, RunPage, ScheduleRecord, ScheduleSeen, SessionRecord, Store,
+        Beats, Cursor, LockRecord, LockSeen, Page, RunPage, ScheduleRecord, ScheduleSeen, SessionRecord,
+        Store,
     },
 };
 
@@ -28,6 +29,8 @@ const WAITERS: usize = 100;
 const AT_ONCE: usize = 1000;
 /// Ledgers that are asked for at once.
 const LEDGERS_AT_ONCE: usize = 100;
+/// Time between two looks at sessions of which one was not enough.
+const AGAIN: Duration = Duration::from_millis(250);
 
 /// A namespace of a store, to look at. It opens no session and changes nothing.
 #[derive(Clone, Debug)]
@@ -35,6 +38,8 @@ pub struct Reader {
     store: Arc<dyn Store>,
     namespace: Namespace,
     clock: Arc<dyn Clock>,
+    /// Shared by all that look through it.
+    beats: Arc<Mutex<Beats>>,
 }
 
 impl Reader {
@@ -44,7 +49,8 @@ impl Reader {
     /// Looks at that namespace of a store.
     #[must_use]
     pub fn new(store: impl Into<Arc<dyn Store>>, namespace: Namespace) -> Self {
-        Self { store: store.into(), namespace, clock: Arc::new(SystemClock::new()) }
+        let clock = Arc::new(SystemClock::new());
+        Self { store: store.into(), namespace, clock, beats: Arc::default() }
     }
 
     /// The same by another clock: its wall clock is compared with the times of records.
@@ -71,10 +77,20 @@ impl Reader {
         &self.namespace
     }
 
-    /// Now, as far as it can be known beside these sessions: by this machine's clock, but not before any of their beats.
+    /// Now by the fleet's clock: this machine's, corrected by most of the beats that were seen to change.
     #[must_use]
-    pub fn now_beside<'a>(&self, sessions: impl IntoIterator<Item = &'a SessionRecord>) -> StoreTime {
-        now_beside(sessions, self.clock.wall())
+    pub fn now(&self) -> StoreTime {
+        self.beats().now(self.clock.wall())
+    }
+
+    /// The clocks that were found to differ.
+    #[must_use]
+    pub fn clocks(&self) -> Vec<ClockAhead> {
+        self.beats().clocks()
+    }
+
+    fn beats(&self) -> MutexGuard<'_, Beats> {
+        self.beats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The moment by the clock that it looks by.
@@ -82,7 +98,8 @@ impl Reader {
         self.clock.now()
     }
 
-    /// Reads a page of the sessions, dead ones too, in the order of their ids.
+    /// Reads a page of the sessions, dead ones too, in the order of their ids. Where clocks alone speak against one of
+    /// them, it waits for a beat, for six seconds at most; beats are dated by [`now`](Self::now).
     ///
     /// # Errors
     ///
@@ -92,7 +109,19 @@ impl Reader {
         after: Option<Cursor>,
         at_most: usize,
     ) -> Result<Page<SessionRecord>, StoreError> {
-        self.store.sessions(self.namespace.clone(), after, at_most, LIMIT).await
+        let asked = self.moment();
+        let mut page = self.store.sessions(self.namespace.clone(), after, at_most, LIMIT).await?;
+        if let Some(wait) = self.take(page.items.iter(), asked) {
+            let ids = page.items.iter().map(|record| record.id).collect();
+            let states = self.look_again(ids, wait).await?;
+            for record in &mut page.items {
+                if let Some(seen) = states.record(record.id) {
+                    *record = seen.clone();
+                }
+            }
+        }
+        self.correct(page.items.iter_mut());
+        Ok(page)
     }
 
     /// Reads a page of the records of locks, of one kind or of all, in the order of kind and key.
@@ -122,7 +151,7 @@ impl Reader {
     ) -> Result<Page<Lock>, StoreError> {
         let page = self.lock_records(kind, after, at_most).await?;
         let lives = self.observe(page.items.iter().filter_map(holder)).await?;
-        let now = self.now_beside(lives.records());
+        let now = self.now();
         Ok(page.map(|record| Lock::of(record, &lives, now)))
     }
 
@@ -153,7 +182,7 @@ impl Reader {
         Ok(seen)
     }
 
-    /// Reads these sessions.
+    /// Reads these sessions, as [`sessions`](Self::sessions) does.
     ///
     /// # Errors
     ///
@@ -163,13 +192,45 @@ impl Reader {
         sessions: impl IntoIterator<Item = SessionId>,
     ) -> Result<SessionStates, StoreError> {
         let wanted: BTreeSet<SessionId> = sessions.into_iter().collect();
-        let wanted: Vec<_> = wanted.into_iter().collect();
-        let mut seen = Vec::new();
-        for sessions in wanted.chunks(AT_ONCE) {
-            let answers = self.store.observe(sessions.to_vec(), LIMIT).await?;
-            seen.extend(sessions.iter().copied().zip(answers));
+        let mut states = self.look_again(wanted.into_iter().collect(), Duration::ZERO).await?;
+        self.correct(states.records_mut());
+        Ok(states)
+    }
+
+    /// Reads sessions after that time, and again until clocks alone speak against none of them, or it waited long enough.
+    async fn look_again(
+        &self,
+        wanted: Vec<SessionId>,
+        mut wait: Duration,
+    ) -> Result<SessionStates, StoreError> {
+        loop {
+            if !wait.is_zero() {
+                tokio::time::sleep(wait.min(AGAIN)).await;
+            }
+            let (asked, mut seen) = (self.moment(), Vec::with_capacity(wanted.len()));
+            for sessions in wanted.chunks(AT_ONCE) {
+                let answers = self.store.observe(sessions.to_vec(), LIMIT).await?;
+                seen.extend(sessions.iter().copied().zip(answers));
+            }
+            let states: SessionStates = seen.into_iter().collect();
+            match self.take(states.records(), asked) {
+                Some(left) => wait = left,
+                None => return Ok(states),
+            }
         }
-        Ok(seen.into_iter().collect())
+    }
+
+    fn take<'a>(
+        &self,
+        records: impl Iterator<Item = &'a SessionRecord> + Clone,
+        asked: Moment,
+    ) -> Option<Duration> {
+        self.beats().take(records, asked, self.moment(), self.clock.wall())
+    }
+
+    fn correct<'a>(&self, records: impl Iterator<Item = &'a mut SessionRecord>) {
+        let (beats, moment, wall) = (self.beats(), self.moment(), self.clock.wall());
+        records.for_each(|record| beats.correct(record, moment, wall));
     }
 
     /// Reads all that is known of one key: its record, its holder's session, and its waiters.
@@ -182,7 +243,7 @@ impl Reader {
         let queue = self.store.waiters(id.clone(), WAITERS, LIMIT).await?;
         let session = if let LockSeen::Found(record) = &seen { holder(record) } else { None };
         let lives = self.observe(session).await?;
-        let now = self.now_beside(lives.records());
+        let now = self.now();
         Ok(KeyDetails::of(id, seen, queue, &lives, now))
     }
 
@@ -284,7 +345,7 @@ impl Reader {
         let holders = locks.iter().flatten().filter_map(holder);
         let runners = ledgers.iter().filter_map(|ledger| schedule::on(&ledger.items)).map(|run| run.session);
         let lives = self.observe(holders.chain(runners)).await?;
-        let now = self.now_beside(lives.records());
+        let now = self.now();
         let both = ledgers.into_iter().zip(locks);
         let looks = records.into_iter().zip(both).map(|(record, (ledger, lock))| {
             let ledger = Ledger { is_all: ledger.next.is_none(), runs: ledger.items, read_at: now };
@@ -312,13 +373,13 @@ impl Reader {
     pub async fn all_instances(&self) -> Result<(Page<Instance>, StoreTime), StoreError> {
         let sessions = all(async |after| self.sessions(after, AT_ONCE).await).await?;
         let locks = all(async |after| self.lock_records(None, after, AT_ONCE).await).await?;
-        let now = self.now_beside(&sessions.items);
+        let (now, clocks) = (self.now(), self.clocks());
         let mut held: BTreeMap<SessionId, HeldCounts> = instance::count(&locks.items);
         let mut failing = instance::failing(sessions.items.iter(), &locks.items, now);
         let mut page = sessions.map(|record| {
             let held = held.remove(&record.id).unwrap_or_default();
             let failing = failing.remove(&record.id).unwrap_or_default();
-            Instance::of(record, held, failing, now)
+            Instance::of(record, held, failing, now).beside(&clocks)
         });
         page.items.sort_by(Instance::in_order);
         Ok((page, now))

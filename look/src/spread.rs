@@ -34,6 +34,10 @@ pub struct SpreadSummary {
     pub resting: usize,
     /// Tasks without a living holder.
     pub orphans: usize,
+    /// Number of tasks that its living members know, if one of them says: the largest.
+    pub wanted: Option<usize>,
+    /// Tasks of these that were never taken.
+    pub never_ran: usize,
 }
 
 /// A spread, its members and its tasks.
@@ -48,6 +52,10 @@ pub struct SpreadView {
     pub tasks: Vec<TaskView>,
     /// Tasks without a living holder.
     pub orphans: Vec<Key>,
+    /// Number of tasks that its living members know, if one of them says: the largest.
+    pub wanted: Option<usize>,
+    /// Tasks of these that were never taken.
+    pub never_ran: usize,
 }
 
 /// A member of a spread, and its liveness.
@@ -85,7 +93,7 @@ impl TaskView {
     /// Returns its state in a word.
     #[must_use]
     pub const fn word(&self) -> &'static str {
-        if self.looks_dead { "holder looks dead" } else { self.state.word() }
+        if self.looks_dead { "held, its holder looks dead" } else { self.state.word() }
     }
 }
 
@@ -102,7 +110,7 @@ impl SpreadView {
     ) -> Self {
         let status = SpreadStatus::of_records(name, sessions, locks, now);
         let silent = silent(sessions, now);
-        let tasks = shown.iter().filter_map(|record| TaskView::of(record, &status, sessions, &silent, now));
+        let tasks = shown.iter().filter_map(|record| TaskView::of(record, &status, sessions, now));
         Self { tasks: tasks.collect(), ..Self::without_tasks(&status, &silent) }
     }
 
@@ -116,6 +124,8 @@ impl SpreadView {
             members: status.members.iter().map(member).collect(),
             tasks: Vec::new(),
             orphans: orphans(status, silent),
+            wanted: wanted(status, silent),
+            never_ran: wanted(status, silent).unwrap_or(0).saturating_sub(status.tasks.len()),
         }
     }
 }
@@ -156,6 +166,8 @@ impl SpreadSummary {
             failing: status.members.iter().filter(|member| member.failing).count(),
             resting: status.resting().count(),
             orphans: orphans(&status, &silent).len(),
+            wanted: wanted(&status, &silent),
+            never_ran: wanted(&status, &silent).unwrap_or(0).saturating_sub(status.tasks.len()),
             spread: status.spread,
         }
     }
@@ -166,15 +178,15 @@ impl TaskView {
         record: &LockRecord,
         status: &SpreadStatus,
         sessions: &[SessionRecord],
-        silent: &BTreeSet<SessionId>,
         now: StoreTime,
     ) -> Option<Self> {
         let key = &record.id.key;
         let state = status.tasks.get(key)?.clone();
         let seen = LockSeen::Found(record.clone());
         let why = Explanation::of_records(status, sessions, key.clone(), &seen, now);
+        let is_dead = |id| sessions.iter().any(|session| session.id == id && session.looks_dead(now));
         Some(Self {
-            looks_dead: state.holder().is_some_and(|(_, session)| silent.contains(&session)),
+            looks_dead: record.holding.as_ref().is_some_and(|held| is_dead(held.by.session)),
             since: record.holding.as_ref().map(|held| held.acquired_at),
             last: record.past.first().cloned(),
             why: why.sentences().to_vec(),
@@ -188,6 +200,11 @@ impl TaskView {
 fn silent(sessions: &[SessionRecord], now: StoreTime) -> BTreeSet<SessionId> {
     let silent = sessions.iter().filter(|session| session.is_alive() && session.looks_dead(now));
     silent.map(|session| session.id).collect()
+}
+
+fn wanted(status: &SpreadStatus, silent: &BTreeSet<SessionId>) -> Option<usize> {
+    let living = status.members.iter().filter(|member| !silent.contains(&member.session));
+    living.filter_map(|member| member.share.known).max().map(|known| known as usize)
 }
 
 /// Tasks without a holder, and those whose holders look dead. Closed tasks are not among them.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure::{
     model::{Entry, RunRecord, StoreTime, Why},
-    store::Share,
+    store::{Drained, Share},
 };
 
 /// `4 min ago`, or `in 4 min`.
@@ -40,7 +40,9 @@ pub fn terms(share: &Share) -> String {
     if share.weight != 1 {
         terms.push(format!("weight {}", share.weight));
     }
-    if share.draining {
+    if let Some(Drained { by, since, why }) = &share.drained {
+        terms.push(format!("drained since {since} by {by}: {why}"));
+    } else if share.draining {
         terms.push("draining".to_owned());
     }
     if share.paused {

@@ -31,8 +31,8 @@ use crate::{
     },
     model::{LockId, Loss, ScheduleId, SessionId, StoreTime},
     store::{
-        Answer, Candidate, LockSeen, Release, ReleaseAnswer, ScheduleSeen, Store, Take, TakeAnswer, Ticket,
-        Wait,
+        Answer, Candidate, Drained, LockSeen, Release, ReleaseAnswer, ScheduleSeen, Store, Take, TakeAnswer,
+        Ticket, Wait,
     },
     sync::{caught, locked},
     words::{self, Under, Voice},
@@ -109,7 +109,7 @@ pub(crate) struct Engine {
     /// Fires when everything has been given back, and the background ends.
     pub(crate) closing: CancellationToken,
     /// An operator wants this instance to have no tasks.
-    pub(crate) drained: watch::Sender<bool>,
+    pub(crate) drained: watch::Sender<Option<Drained>>,
     /// Time at which a heartbeat was last acknowledged.
     last_beat: Mutex<Option<Moment>>,
     last_attempt: Mutex<Option<Moment>>,
@@ -207,7 +207,7 @@ impl Engine {
             closed: AtomicBool::new(false),
             retiring: CancellationToken::new(),
             closing: CancellationToken::new(),
-            drained: watch::Sender::new(false),
+            drained: watch::Sender::new(None),
             last_beat: Mutex::default(),
             last_attempt: Mutex::default(),
             last_write: Mutex::default(),

@@ -13,8 +13,8 @@ use super::{Engine, Lease, Life, parcel::Unclaimed, session::Session};
 use crate::{
     clock::Moment,
     logic::{flaw::Flaw, key::Handback},
-    model::{LockId, Loss, StoreTime, Term},
-    store::{Presence, Ticket},
+    model::{Kind, LockId, Loss, StoreTime, Term},
+    store::{Presence, Ticket, revoked},
     sync::{caught, locked},
 };
 
@@ -313,11 +313,17 @@ impl LeaseCell {
     }
 
     /// Ends the owner's hold. The lock is handed back once nothing runs under it.
-    fn close(&self, handback: Handback, life: Option<Arc<Life>>) {
+    fn close(&self, mut handback: Handback, life: Option<Arc<Life>>) {
         // A lease that ran out before it was given back is lost, even if this is the first to notice.
         self.note_end(self.now());
         let go = {
             let mut state = self.state();
+            // Of a task its spread says more.
+            if let Some(Loss::Revoked { by, why }) =
+                state.loss.as_ref().filter(|_| self.lock.kind == Kind::Lock)
+            {
+                handback.note.get_or_insert_with(|| revoked(by, why));
+            }
             if matches!(state.owner, OwnerState::Holds) {
                 state.owner = OwnerState::Done(handback, life);
             }

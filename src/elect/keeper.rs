@@ -28,7 +28,8 @@ use crate::{
     },
     model::{LockId, Loss, SessionId, SpreadName, Term},
     store::{
-        About, BeatWrite, Death, Declaration, Evidence, Nonce, Open, Presence, Request, SessionSeen, Store,
+        About, BeatWrite, Death, Declaration, Drained, Evidence, Nonce, Open, Presence, Request, SessionSeen,
+        Store,
     },
     sync::caught,
     words,
@@ -410,7 +411,9 @@ impl SessionTask {
         } else {
             words::info!(%session, %holder, %namespace, %by, %why, "an operator ended the drain of this instance");
         }
-        caught(|| self.engine.drained.send_replace(drained));
+        let since = self.engine.store_now().unwrap_or_else(|| self.engine.clock.wall());
+        let order = drained.then(|| Drained { by: by.clone(), since, why: why.clone() });
+        caught(|| self.engine.drained.send_replace(order));
     }
 
     fn probe(&mut self) {

@@ -8,6 +8,7 @@ use crate::{
 /// Writes the digests of these tasks into a share. The keys come in their order.
 pub(crate) fn publish<'a>(share: &mut Share, keys: impl Iterator<Item = &'a Key> + Clone) {
     share.digest = digest(keys.clone());
+    share.known = u32::try_from(keys.clone().count()).ok();
     share.buckets = Some(buckets(keys));
 }
 

@@ -16,6 +16,7 @@ use crate::{
     elect::{AcquireOutcome, Elect, Engine, Inbox, SpreadNews, Wants},
     logic::{digest, view::TaskPlace},
     model::Key,
+    store::Drained,
 };
 
 /// Longest wait for changes to settle before a plan, in times of `settle`.
@@ -135,7 +136,7 @@ impl SpreadActor {
         let retiring = engine.retiring.clone();
         let mut drained = engine.drained.subscribe();
         loop {
-            self.drain(*drained.borrow_and_update());
+            self.drain(drained.borrow_and_update().clone());
             let session_changed = engine.session_changes();
             let current = session();
             if known != current {
@@ -179,11 +180,11 @@ impl SpreadActor {
     }
 
     /// Follows what the program and operators say of draining.
-    fn drain(&self, drained: bool) {
+    fn drain(&self, drained: Option<Drained>) {
         let mut state = self.shared.state();
-        let draining = state.drains || drained;
-        if state.share.draining != draining {
-            state.share.draining = draining;
+        let draining = state.drains || drained.is_some();
+        if state.share.draining != draining || state.share.drained != drained {
+            (state.share.draining, state.share.drained) = (draining, drained);
             state.news = true;
         }
     }

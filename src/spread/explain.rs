@@ -14,7 +14,7 @@ use crate::{
     elect::Engine,
     logic::{digest, view::TaskPlace},
     model::{Key, SessionId, StoreTime},
-    store::{LockRecord, LockSeen, SessionRecord, Share},
+    store::{Drained, LockRecord, LockSeen, SessionRecord, Share},
 };
 
 /// Explanation of why a task is where it is.
@@ -186,6 +186,7 @@ fn is_full(member: &Member) -> bool {
 /// Says why a member takes no more tasks.
 pub(super) fn takes_no_more(member: &Member) -> Option<String> {
     match &member.share {
+        Share { drained: Some(Drained { by, why, .. }), .. } => Some(format!("is drained by {by}: {why}")),
         Share { draining: true, .. } => Some("drains".to_owned()),
         Share { paused: true, .. } => Some("is paused".to_owned()),
         Share { weight: 0, .. } => Some("has a weight of 0".to_owned()),
@@ -274,7 +275,7 @@ fn kept_by(name: &str, status: &SpreadStatus, id: SessionId) -> String {
     match &member.share {
         Share { paused: true, .. } => format!("{name} is paused, and keeps what it has"),
         Share { draining: true, .. } => {
-            format!("{name} drains, and gives it away when another instance has room")
+            format!("{name} drains, and gives it away")
         }
         Share { cap, .. } if *cap < u32::MAX => format!("{name} has {has} and a cap of {cap}"),
         _ => format!("{name} has {has}"),

@@ -91,6 +91,21 @@ async fn an_operators_request_leaves_the_record_once_it_was_heard() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_past_of_a_lock_that_an_operator_wanted_back_says_by_whom_and_why() {
+    let world = World::new();
+    let (elect, _) = world.instance("a").await;
+    let guard = elect.acquire("k").await.unwrap();
+    let (lock, term) = (guard.lease().lock().clone(), guard.term());
+    let why = Why::shortened("maintenance");
+    let request = Request { lock: lock.clone(), term, by: "operator".parse().unwrap(), why };
+    world.memory.revoke(Revocation::Ask { session: session(&elect), request }, LIMIT).await.unwrap();
+    guard.lost().await;
+    guard.release().await.unwrap();
+    let record = world.memory.locks(vec![lock], LIMIT).await.unwrap().remove(0).found().unwrap();
+    assert_eq!(record.past[0].note.as_ref().unwrap().as_str(), "revoked by operator: maintenance");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lock_that_is_granted_after_the_close_begins_no_job() {
     let world = World::new();
     let rates = Rates { hint_lost: 1000, ..Rates::default() };

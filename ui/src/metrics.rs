@@ -54,7 +54,12 @@ fn text(picture: &Picture) -> String {
     text.family("tenure_spread_tasks", "Tasks of a spread by their state.");
     for one in &overview.spreads {
         let spread = one.spread.as_str();
-        for (state, count) in [("held", one.held), ("resting", one.resting), ("orphan", one.orphans)] {
+        for (state, count) in [
+            ("held", one.held),
+            ("resting", one.resting),
+            ("orphan", one.orphans),
+            ("never_ran", one.never_ran),
+        ] {
             text.sample("tenure_spread_tasks", &[("spread", spread), ("state", state)], count);
         }
     }

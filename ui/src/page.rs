@@ -70,7 +70,7 @@ pub(crate) fn page<S: Screen>(shared: &Shared, screen: &S, context: &RenderConte
         }
         footer {
             p {
-                "Times are the store's, in UTC. "
+                "Times are the fleet's, in UTC. "
                 a href=(context.here) type="application/json" { "This address" }
                 " answers with JSON, too, if asked by " code { "Accept: application/json" } "; "
                 a href=(base.link("/metrics", &[])) { "metrics" } ". "

@@ -7,6 +7,8 @@
 mod access;
 #[path = "page/acts.rs"]
 mod acts;
+#[path = "page/clocks.rs"]
+mod clocks;
 #[path = "fleet/mod.rs"]
 mod fleet;
 #[path = "page/hostile.rs"]

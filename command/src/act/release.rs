@@ -124,7 +124,7 @@ async fn ask(
     };
     let Some(wait) = wait else {
         let seen = action.look.observe([session]).await?;
-        let silent = seen.record(session).is_some_and(|record| record.looks_dead(times::now()));
+        let silent = seen.record(session).is_some_and(|record| record.looks_dead(action.look.now()));
         let hint = if silent { ", but its heartbeats have stopped: --force takes the key" } else { "" };
         let said = format!("{holder} was asked to release {lock}{hint}.");
         return action.tell(&Done::new(said, json!({ "done": true, "how": "asked", "holder": holder })));

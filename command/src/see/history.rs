@@ -1,4 +1,4 @@
-//! `tenure history`: the ledger of a schedule.
+//! `tenure history`: the ledger of a schedule, or what people did.
 
 use clap::Args;
 use serde::Serialize;
@@ -6,6 +6,7 @@ use tenure::{
     model::{Entry, RunRecord, ScheduleId, ScheduleName, StoreTime},
     store::ScheduleSeen,
 };
+use tenure_look::Change;
 
 use super::look::{Found, OpenNamespace, PAGE, said};
 use crate::{
@@ -22,7 +23,16 @@ const NOT_FOUND: u8 = 1;
 #[command(after_help = "Exits with 1 and a sentence if there is no such schedule.")]
 pub(crate) struct History {
     /// Name of the schedule
-    name: String,
+    #[arg(required_unless_present = "actions")]
+    name: Option<String>,
+
+    /// Show what people did to instances, keys and schedules, as far as records remember it
+    #[arg(long, conflicts_with_all = ["name", "limit"])]
+    actions: bool,
+
+    /// Of what people did, the time that is shown
+    #[arg(long, value_name = "TIME", default_value = "1h", requires = "actions")]
+    since: String,
 
     /// The most entries that are shown, the last ones
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
@@ -40,7 +50,8 @@ struct Ledger {
 }
 
 pub(crate) async fn run(common: &Common, history: History) -> Result<u8, Failure> {
-    let name = ScheduleName::new(&history.name).map_err(|error| Failure::usage(error.to_string()))?;
+    let Some(name) = &history.name else { return acts(common, &history.since).await };
+    let name = ScheduleName::new(name).map_err(|error| Failure::usage(error.to_string()))?;
     let look = OpenNamespace::open(common).await?;
     let id = ScheduleId { namespace: look.namespace().clone(), name };
     let ledger = read(&look, id, history.limit).await?;
@@ -49,6 +60,29 @@ pub(crate) async fn run(common: &Common, history: History) -> Result<u8, Failure
     out::print(common, &ledger, || if is_known { table(&ledger) } else { unknown(&ledger.schedule) })?;
     look.close().await;
     Ok(if is_known { 0 } else { NOT_FOUND })
+}
+
+async fn acts(common: &Common, since: &str) -> Result<u8, Failure> {
+    let since = times::duration("--since", since)?;
+    let look = OpenNamespace::open(common).await?;
+    let picture = look.picture().await?;
+    let mut items = picture.changes_since(picture.now().minus(since));
+    items.retain(Change::is_action);
+    let found = Found { items, ..Found::default() };
+    out::print(common, &found, || {
+        let mut table = Table::new(["WHEN", "WHAT", "ON, BY, WHY"]);
+        for change in &found.items {
+            let (word, sentence) = change.describe();
+            table.row([times::local(change.at), word.to_owned(), one_line(&sentence)]);
+        }
+        if found.items.is_empty() {
+            "Records remember no action of that time.\n".to_owned()
+        } else {
+            table.render()
+        }
+    })?;
+    look.close().await;
+    Ok(0)
 }
 
 async fn read(look: &OpenNamespace, schedule: ScheduleId, at_most: usize) -> Result<Ledger, Failure> {

@@ -92,7 +92,7 @@ pub(crate) async fn run(common: &Common, ls: Ls) -> Result<u8, Failure> {
     let found = look.all_locks(kind, ls.limit, is_wanted).await?;
     let holders = found.items.iter().filter_map(|record| record.holding.as_ref());
     let lives = look.observe(holders.map(|held| held.by.session)).await?;
-    let now = look.now_beside(lives.records());
+    let now = look.now();
     let found = found.map(|record| Lock::of(record, &lives, now));
     out::print(common, &found, || table(&found, &look, ls.free, now))?;
     look.close().await;

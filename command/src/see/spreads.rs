@@ -52,7 +52,7 @@ pub(crate) async fn run(common: &Common, spreads: Spreads) -> Result<u8, Failure
 
 async fn list(common: &Common, look: &OpenNamespace) -> Result<u8, Failure> {
     let sessions = look.all_sessions().await?;
-    let now = look.now_beside(&sessions.items);
+    let now = look.now();
     let locks = look.all_locks(None, usize::MAX, |record| record.id.kind != Kind::Lock).await?;
     let items = SpreadSummary::all(&sessions.items, locks.items, now);
     let refused = locks.refused.into_iter().chain(sessions.refused).collect();
@@ -73,6 +73,7 @@ async fn list(common: &Common, look: &OpenNamespace) -> Result<u8, Failure> {
                 count(item.silent, "look dead"),
                 count(item.failing, "failing"),
                 count(item.draining, "draining"),
+                count(item.never_ran, "never ran"),
             ];
             let notes = notes.into_iter().flatten().collect::<Vec<_>>().join(", ");
             table.row([
@@ -112,7 +113,7 @@ impl Read {
     async fn of(look: &OpenNamespace, name: &SpreadName) -> Result<Self, Failure> {
         let sessions = look.all_sessions().await?;
         let locks = look.all_locks(Some(Kind::of_tasks(name)), usize::MAX, |_| true).await?;
-        let now = look.now_beside(&sessions.items);
+        let now = look.now();
         let refused = sessions.refused.into_iter().chain(locks.refused).collect();
         Ok(Self { sessions: sessions.items, locks: locks.items, refused, now })
     }
@@ -162,6 +163,10 @@ fn text(shown: &Shown, now: StoreTime, look: &OpenNamespace) -> String {
         }
         text.push_str(&table.render());
     }
+    if let Some(wanted) = spread.wanted.filter(|_| spread.never_ran > 0) {
+        let ran = wanted.saturating_sub(spread.never_ran);
+        text.push_str(&format!("\n{wanted} wanted, {ran} ever ran, {} never\n", spread.never_ran));
+    }
     if !spread.tasks.is_empty() {
         let mut table = Table::new(["TASK", "STATE", "HOLDER", "NOTE"]);
         for task in &spread.tasks {
@@ -178,7 +183,7 @@ fn text(shown: &Shown, now: StoreTime, look: &OpenNamespace) -> String {
 fn told(task: &TaskView, now: StoreTime) -> (String, String, String) {
     let holder = task.state.holder_name().unwrap_or_else(|| "-".to_owned());
     let note = match &task.state {
-        _ if task.looks_dead => "its holder looks dead".to_owned(),
+        _ if task.looks_dead => reason(task, 0),
         TaskState::Running { .. } => reason(task, 1),
         TaskState::Resting { by, error, until, .. } if by.is_empty() => {
             format!(
@@ -196,7 +201,7 @@ fn told(task: &TaskView, now: StoreTime) -> (String, String, String) {
         TaskState::Moving { from: None, .. } | TaskState::Done => last(task),
         _ => reason(task, 0),
     };
-    (task.state.word().to_owned(), holder, note)
+    (task.word().to_owned(), holder, note)
 }
 
 /// Returns the last holder, or else the reason why the task has none.

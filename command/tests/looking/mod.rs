@@ -284,6 +284,8 @@ pub(crate) const SHARE: &[(&str, &str)] = &[
     ("paused", "bool"),
     ("reserved_ms", "number"),
     ("digest", "string"),
+    ("known", "number|null"),
+    ("drained", "object|null"),
 ];
 pub(crate) const RUN: &[(&str, &str)] = &[
     ("id", "object"),

@@ -31,8 +31,7 @@ impl ChangeKind {
             Self::Released { lock, holder, term, how, note } => {
                 match note.as_ref().and_then(TaskNote::read) {
                     Some(TaskNote::GivenUp { tries, error, .. }) => {
-                        let times =
-                            if tries == 1 { String::new() } else { format!(", {tries} times in a row") };
+                        let times = if tries == 1 { String::new() } else { format!(", after {tries} tries") };
                         ("gave up", format!("{} by {holder}, term {term}{times}: {error}", named(lock)))
                     }
                     _ => (
@@ -78,6 +77,8 @@ impl ChangeKind {
             }
             Self::Paused { schedule, by, why } => ("paused", format!("{schedule} by {by}: {why}")),
             Self::Resumed { schedule } => ("resumed", schedule.to_string()),
+            Self::Drained { holder, by, why, .. } => ("drained", format!("{holder} by {by}: {why}")),
+            Self::Ordered { schedule, by, why } => ("ordered", format!("{schedule} by {by}: {why}")),
         }
     }
 }

@@ -1,11 +1,15 @@
 //! Troubles of the store, instances that look dead, died, stand still or drain, and queues that stand still.
 
+use std::time::Duration;
+
 use super::{Found, Grade, Subject, count, word};
 use crate::{Instance, Liveness, Picture, ago, length};
-use tenure::model::StoreTime;
+use tenure::{model::StoreTime, store::Drained};
 
 /// Deaths under one name within an hour that are more than bad luck.
 const AGAIN: usize = 3;
+/// Time after which a drain may have been forgotten.
+const LONG_AGO: Duration = Duration::from_secs(60 * 60);
 /// Waiters behind a living holder that are worth a line.
 const LONG: usize = 5;
 
@@ -66,15 +70,28 @@ impl Found {
                 let grade = self.grade(since, one.held.tasks, tasks);
                 self.instance(one, (grade, "stalled"), since, says, "instances");
             }
-            if one.is_draining() || one.is_paused() {
-                let (says, command) = if one.is_draining() {
-                    ("drains: it gives its tasks away, and takes none", "undrain ")
-                } else {
-                    ("is paused: it keeps its tasks, and takes none", "ls --held-by ")
-                };
-                let command = command.to_owned() + &word(one.record.about.holder.as_str());
-                self.instance(one, (Grade::Passing, one.word()), None, says, &command);
+            let holder = word(one.record.about.holder.as_str());
+            let order = one.record.shares.iter().find_map(|share| share.drained.as_ref());
+            if let Some(Drained { by, since, why }) = order {
+                let grade = if now.since(*since) > LONG_AGO { Grade::Warning } else { Grade::Passing };
+                let says = format!("was drained by {by}: {why}");
+                self.instance(one, (grade, "draining"), Some(*since), &says, &format!("undrain {holder}"));
+            } else if one.is_draining() || one.is_paused() {
+                let says = format!("is {}, and takes no tasks", one.word());
+                let command = format!("ls --held-by {holder}");
+                self.instance(one, (Grade::Passing, one.word()), None, &says, &command);
             }
+        }
+        for clock in picture.clock_ahead() {
+            let (by, ahead) =
+                (clock.ahead_ms.unsigned_abs(), if clock.ahead_ms > 0 { "ahead of" } else { "behind" });
+            let (who, about) = match clock.instance.clone() {
+                Some((session, holder)) => (holder.to_string(), Subject::Instance { holder, session }),
+                None => ("this machine, which looks,".to_owned(), Subject::Store),
+            };
+            let by = length(Duration::from_millis(by));
+            let says = format!("the clock of {who} is {by} {ahead} the others': mend it");
+            self.tell((Grade::Warning, "clock"), about, None, &says, "tenure doctor".to_owned());
         }
         for deaths in of(Liveness::Dead).chunk_by(|a, b| a.record.about.holder == b.record.about.holder) {
             let Some((one, death)) = deaths.last().and_then(|one| Some((one, one.record.death.as_ref()?)))

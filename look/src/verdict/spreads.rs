@@ -21,6 +21,8 @@ struct Spread<'a> {
     locks: Vec<LockRecord>,
     lives: &'a SessionStates,
     now: StoreTime,
+    /// All its tasks were read.
+    is_whole: bool,
     /// The name, as a shell takes it.
     shell: String,
 }
@@ -44,13 +46,25 @@ impl Spread<'_> {
     fn takes_none(&self, Member { share, tasks, session, .. }: &Member) -> String {
         match share {
             _ if self.looks_dead(*session) => "looking dead".to_owned(),
-            _ if share.draining && share.cap < u32::MAX => format!("draining (cap {})", share.cap),
-            _ if share.draining => "draining".to_owned(),
+            _ if share.draining => {
+                let by = share.drained.as_ref().map(|one| format!("drained by {}: {}", one.by, one.why));
+                let cap = (share.cap < u32::MAX).then(|| format!(" (cap {})", share.cap));
+                by.unwrap_or_else(|| "draining".to_owned()) + &cap.unwrap_or_default()
+            }
             _ if share.paused => "paused".to_owned(),
             _ if share.weight == 0 || !share.reserved.is_zero() => "taking none".to_owned(),
             _ if *tasks >= share.cap as usize => format!("{FULL} ({tasks} of {})", share.cap),
             _ => ROOM.to_owned(),
         }
+    }
+
+    /// Tasks that a living member knows, and that no instance has ever taken; since its start at the latest.
+    fn never_ran(&self) -> (usize, Option<StoreTime>) {
+        let living = self.status.members.iter().filter(|member| !self.looks_dead(member.session));
+        let most = living.max_by_key(|member| member.share.known);
+        let started = most.and_then(|member| self.lives.record(member.session)).map(|record| record.started);
+        let known = most.and_then(|member| member.share.known).unwrap_or_default() as usize;
+        (if self.is_whole { known.saturating_sub(self.status.tasks.len()) } else { 0 }, started)
     }
 
     /// Time at which a task lost its holder, if that is on record.
@@ -74,8 +88,9 @@ impl Found {
         for name in names.iter().filter(|name| Some(*name) != schedules.as_ref()) {
             let locks = picture.locks_of(&Kind::of_tasks(name));
             let status = SpreadStatus::of_records(name.clone(), &sessions, &locks, now);
-            tasks += status.tasks.len();
-            let spread = Spread { status, locks, lives: &lives, now, shell: word(name.as_str()) };
+            let is_whole = picture.read.spreads.contains(name);
+            let spread = Spread { status, locks, lives: &lives, now, is_whole, shell: word(name.as_str()) };
+            tasks += spread.status.tasks.len() + spread.never_ran().0;
             self.nowhere(&spread, limits);
             self.failing(&spread);
             self.blamed(&spread);
@@ -101,7 +116,11 @@ impl Found {
             state => state.and_then(TaskState::holder).is_some_and(|(_, session)| spread.looks_dead(session)),
         };
         let nowhere: Vec<_> = spread.locks.iter().filter(is_nowhere).collect();
-        let Some(first) = nowhere.first() else { return };
+        let (never, started) = spread.never_ran();
+        let number = nowhere.len() + never;
+        if number == 0 {
+            return;
+        }
         let mut reasons: BTreeMap<String, Vec<_>> = BTreeMap::new();
         for member in members {
             reasons.entry(spread.takes_none(member)).or_default().push(&member.holder);
@@ -111,15 +130,18 @@ impl Found {
         let (command, advice) = match drained {
             _ if members.is_empty() => (spread.show(None), "no instance takes part"),
             _ if reasons.contains_key(ROOM) => {
-                (format!("{} --explain {}", spread.show(None), word(first.id.key.as_str())), "")
+                let explain = |one: &&LockRecord| format!(" --explain {}", word(one.id.key.as_str()));
+                (spread.show(None) + &nowhere.first().map(explain).unwrap_or_default(), "")
             }
             Some(member) => (format!("tenure undrain {}", word(member.holder.as_str())), ""),
             None => (spread.show(None), "; start another instance, or raise a cap"),
         };
-        let (number, since) = (nowhere.len(), nowhere.iter().filter_map(|record| spread.left(record)).min());
+        let since = nowhere.iter().filter_map(|record| spread.left(record)).min().or(started);
+        let ever = if never > 0 { format!(", {never} of them have never run") } else { String::new() };
         let run = if number == 1 { "runs" } else { "run" };
-        let says = format!("{} of {name} {run} nowhere: {}{advice}", count(number, "task"), why.join("; "));
-        let grade = self.grade(since, number, tasks.len());
+        let says =
+            format!("{} of {name} {run} nowhere{ever}: {}{advice}", count(number, "task"), why.join("; "));
+        let grade = self.grade(since, number, tasks.len() + never);
         let is_wanted = grade > Grade::Passing && limits.spreads.contains(name);
         let grade = if is_wanted { Grade::Critical } else { grade };
         self.tell((grade, "nowhere"), spread.about(), since, &says, command).number = number;

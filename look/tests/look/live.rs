@@ -217,7 +217,7 @@ async fn an_old_picture_is_not_shown_as_if_it_were_new() {
         assert_eq!(followed.next().await.unwrap_err(), unread);
     }
     faulty.intercept().heal();
-    sleep(2 * TURN).await;
+    sleep(4 * TURN).await;
     assert!(pictures.get().await.unwrap().trouble().is_none());
 }
 

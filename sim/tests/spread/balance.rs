@@ -192,10 +192,17 @@ async fn a_member_drained_by_an_operator_has_no_tasks_until_it_is_undrained() {
         let asked = store.revoke(Revocation::Ask { session, request }, SECOND).await;
         assert_eq!(asked.unwrap(), RevokeAnswer::Asked);
     };
+    let share = async || {
+        let session = first.elect.health().session.unwrap();
+        let seen = store.observe(vec![session], SECOND).await.unwrap();
+        seen[0].record().unwrap().shares[0].clone()
+    };
     for _ in 0..2 {
         let said = Instant::now();
         say(true).await;
         first.spread.until(|status| status.share().is_empty()).await;
+        let order = share().await.drained.unwrap();
+        assert_eq!((order.by.as_str(), order.why.as_str()), ("ops", "the node is repaired"));
         assert!(said.elapsed() <= SECOND, "by a hint, long before a beat: {:?}", said.elapsed());
         team.settled(&players).await;
         assert_eq!(counts(&players), [0, 15, 15]);
@@ -204,6 +211,7 @@ async fn a_member_drained_by_an_operator_has_no_tasks_until_it_is_undrained() {
         say(false).await;
         first.spread.until(|status| status.share().len() == 10).await;
         team.settled(&players).await;
+        assert_eq!((share().await.drained, share().await.known), (None, Some(30)));
         // A task that was just moved may rest before it moves again.
         tokio::time::sleep(SECOND * 5).await;
     }

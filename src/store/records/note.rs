@@ -3,6 +3,7 @@
 
 use std::{fmt, time::Duration};
 
+use super::{Request, session::signed};
 use crate::model::{Digest, Holder, StoreTime, Why};
 
 /// Most members that a note names.
@@ -35,6 +36,13 @@ pub enum TaskNote {
         /// Number of deaths in a row.
         deaths: u32,
     },
+    /// An operator wanted it back, also of a plain lock.
+    Revoked {
+        /// The operator.
+        by: Holder,
+        /// Why.
+        why: Why,
+    },
 }
 
 impl TaskNote {
@@ -43,7 +51,9 @@ impl TaskNote {
     pub fn read(note: &Why) -> Option<Self> {
         let given_up = |row: FailureRow| Self::GivenUp { tries: row.tries, error: row.error };
         let died = |row: DeathRow| Self::Died { deaths: row.deaths };
-        FailureRow::read(note).map(given_up).or_else(|| DeathRow::read(note).map(died))
+        let signed = || Request::read_note(&Why::shortened(note.as_str().strip_prefix(REVOKED)?));
+        let row = FailureRow::read(note).map(given_up).or_else(|| DeathRow::read(note).map(died));
+        row.or_else(|| signed().map(|(by, why)| Self::Revoked { by, why }))
     }
 }
 
@@ -156,7 +166,7 @@ impl DeathRow {
 
 /// Returns what the record is to say of a task that an operator wanted back.
 pub(crate) fn revoked(by: &Holder, why: &Why) -> Why {
-    Why::shortened(&format!("{REVOKED}{by}: {why}"))
+    Why::shortened(&format!("{REVOKED}{}", signed(by, why)))
 }
 
 /// Returns whether an operator took the task away.

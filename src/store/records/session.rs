@@ -158,6 +158,21 @@ pub struct Share {
     /// of them.
     #[serde(skip)]
     pub buckets: Option<Buckets>,
+    /// Number of tasks in that set. An earlier version does not say.
+    pub known: Option<u32>,
+    /// Order of an operator to drain, which it follows. None if its program drains it, or an earlier version follows.
+    pub drained: Option<Drained>,
+}
+
+/// An order of an operator to drain that an instance follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Drained {
+    /// The operator.
+    pub by: Holder,
+    /// Time since which the instance follows it.
+    pub since: StoreTime,
+    /// Why.
+    pub why: Why,
 }
 
 impl Share {
@@ -173,6 +188,8 @@ impl Share {
             reserved: Duration::ZERO,
             digest: 0,
             buckets: None,
+            known: None,
+            drained: None,
         }
     }
 }
@@ -248,17 +265,12 @@ impl Request {
     /// A name that could be taken for more than the name stands in quotes.
     #[must_use]
     pub fn note(&self) -> Why {
-        let by = self.by.as_str();
-        if by.contains(SEPARATOR) || by.starts_with('"') {
-            let escaped = by.replace('\\', r"\\").replace('"', r#"\""#);
-            Why::shortened(&format!("\"{escaped}\"{SEPARATOR}{}", self.why))
-        } else {
-            Why::shortened(&format!("{by}{SEPARATOR}{}", self.why))
-        }
+        Why::shortened(&signed(&self.by, &self.why))
     }
 
     /// Returns the name that asked for a lock, and the reason, from the [note](Self::note) in its record.
-    pub(crate) fn read_note(note: &Why) -> Option<(Holder, Why)> {
+    #[must_use]
+    pub fn read_note(note: &Why) -> Option<(Holder, Why)> {
         let note = note.as_str();
         let Some(quoted) = note.strip_prefix('"') else {
             let (by, why) = note.split_once(SEPARATOR)?;
@@ -281,6 +293,17 @@ impl Request {
     #[must_use]
     pub fn is_about(&self, lock: &LockId, term: Term) -> bool {
         self.lock == *lock && self.term == term
+    }
+}
+
+/// Returns `by: why`, with the name in quotes if it could be taken for more than the name.
+pub(super) fn signed(by: &Holder, why: &Why) -> String {
+    let by = by.as_str();
+    if by.contains(SEPARATOR) || by.starts_with('"') {
+        let escaped = by.replace('\\', r"\\").replace('"', r#"\""#);
+        format!("\"{escaped}\"{SEPARATOR}{why}")
+    } else {
+        format!("{by}{SEPARATOR}{why}")
     }
 }
 

@@ -6,11 +6,12 @@ use maud::{Markup, html};
 use tenure::model::StoreTime;
 use tenure_look::{Change, Severity, one_line};
 
-const LANES: [(Severity, &str, &str); 4] = [
+const LANES: [(Severity, &str, &str); 5] = [
     (Severity::Failure, "failures", "failure"),
     (Severity::Loss, "losses", "loss"),
     (Severity::Takeover, "takeovers", "takeover"),
     (Severity::Move, "moves", "move"),
+    (Severity::Person, "people", "person"),
 ];
 const WIDTH: u64 = 3600;
 const LANE: u64 = 90;
@@ -74,6 +75,7 @@ fn mark(class: &str, x: u64, y: u64, says: &str) -> Markup {
         "failure" => format!("{left},{top} {right},{top} {right},{bottom} {left},{bottom}"),
         "loss" => format!("{left},{top} {right},{top} {x},{bottom}"),
         "takeover" => format!("{x},{top} {right},{bottom} {left},{bottom}"),
+        "person" => format!("{},{top} {},{top} {},{bottom} {},{bottom}", x - 9, x + 9, x + 9, x - 9),
         _ => format!("{x},{top} {right},{y} {x},{bottom} {left},{y}"),
     };
     html! { polygon class=(format!("mark {class}")) points=(points) { title { (says) } } }

@@ -58,7 +58,7 @@ impl answer::Screen for Screen {
         };
         let list = html! {
             p {
-                @if self.all { a href=(link(false, 0)) { "Only takeovers, losses, moves and failures" } }
+                @if self.all { a href=(link(false, 0)) { "Only takeovers, losses, moves, failures and what people did" } }
                 @else { a href=(link(true, 0)) { "Also what was in order" } }
             }
             (tables::changes(&self.items, self.now))
@@ -70,7 +70,7 @@ impl answer::Screen for Screen {
                 li { "Of each key, its last five holders. One that changed hands more often within the hour shows the last of them." }
                 li { "Of each instance, that it started and how it ended, as long as its record is kept. Beats and pauses of beats are not." }
                 li { "Of each schedule, the last twenty entries of its ledger, of each run its last attempt, and its last pause." }
-                li { "Of each request of an operator, its outcome." }
+                li { "Of what people did: who released a key, paused a schedule or drained an instance, and why. Of resume, put back and a run that was ordered and has begun, names and reasons are in the log alone." }
             }
             (tables::gaps(&context.picture))
         };

@@ -89,11 +89,14 @@ impl Screen {
     fn matrix(&self, context: &RenderContext) -> Markup {
         html! {
             p.legend {
-                span.held { "running" } " " span.lost { "holder looks dead" } " " span.resting { "failing or resting" } " "
+                span.held { "running" } " " span.lost { "held, its holder looks dead" } " " span.resting { "failing or resting" } " "
                 span.free { "moving or waiting for room" } " " span.closed { "done" } " " span.moved { "has just moved" }
             }
             div.scroll { (matrix(&self.spread, self.now)) }
             (self.pages(context))
+            @if let Some(wanted) = self.spread.wanted.filter(|_| self.spread.never_ran > 0) {
+                p.bad { (wanted) " wanted, " (wanted.saturating_sub(self.spread.never_ran)) " ever ran, " (self.spread.never_ran) " never" }
+            }
             @if !self.whole { p.quiet { "Not all of its tasks were read yet." } }
         }
     }

@@ -68,6 +68,7 @@ fn besides(one: &SpreadSummary) -> Markup {
     let badges = [
         (one.orphans, format!("{} orphaned", one.orphans), "bad"),
         (one.resting, format!("{} resting", one.resting), "note"),
+        (one.never_ran, format!("{} never ran", one.never_ran), "bad"),
         (one.silent, members(one.silent, if one.silent == 1 { "looks dead" } else { "look dead" }), "bad"),
         (one.failing, members(one.failing, "failing"), "bad"),
         (one.draining, members(one.draining, "draining"), "note"),

@@ -7,7 +7,7 @@ mod cable;
 
 use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};
 
-use cable::Cabled;
+pub(crate) use cable::Cabled;
 use tenure::{
     Clock, Elect, ElectConfig, Lease, SystemClock,
     elect::Locked,

@@ -83,6 +83,8 @@ async fn an_instance_is_drained_and_undrained() {
     let address = attributes(&site.page("/instances").await, ".strip a", "href").remove(0);
     assert!(act(&site, &address, "drain").await.contains("pod-1 was asked"));
     known(&site, &address, "draining").await;
+    known(&site, &address, "drained since ").await;
+    known(&site, "/changes", "person drained pod-1 by ").await;
     fleet.instances["pod-2"]
         .spread
         .until(|status| status.members.iter().any(|member| member.tasks == 6))

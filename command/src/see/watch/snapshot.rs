@@ -91,7 +91,7 @@ async fn records(
     sessions: Vec<SessionRecord>,
     schedules: Vec<ScheduleRecord>,
 ) -> Result<Records, StoreError> {
-    let now = look.now_beside(&sessions);
+    let now = look.now();
     let ids: Vec<_> = schedules.iter().map(|record| record.id.clone()).collect();
     let ledgers = look.last_runs(&ids, RUNS).await?;
     let with_life = |record: SessionRecord| {

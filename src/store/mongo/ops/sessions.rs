@@ -11,8 +11,8 @@ use super::{
 use crate::{
     model::{Holder, Key, LockId, Namespace, SessionId, SpreadName, Term},
     store::{
-        About, Beat, BeatWrite, Buckets, Cursor, Death, Declaration, Evidence, Nonce, Open, Page, Request,
-        SessionRecord, SessionSeen, Share,
+        About, Beat, BeatWrite, Buckets, Cursor, Death, Declaration, Drained, Evidence, Nonce, Open, Page,
+        Request, SessionRecord, SessionSeen, Share,
         mongo::{
             MongoStore,
             client::error::{CommandFailure, CommandResult},
@@ -243,7 +243,7 @@ pub(crate) fn request_key_of(request: &str) -> Document {
 // ----- the record as a document
 
 pub(crate) fn share(share: &Share) -> Document {
-    doc! {
+    let mut document = doc! {
         "spread": share.spread.as_str(),
         "cap": i64::from(share.cap),
         "weight": i64::from(share.weight),
@@ -255,7 +255,14 @@ pub(crate) fn share(share: &Share) -> Document {
         "buckets": share.buckets.as_ref().map_or(Bson::Null, |buckets| {
             Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes: buckets.to_bytes() })
         }),
+    };
+    if let Some(known) = share.known {
+        document.insert("known", i64::from(known));
     }
+    if let Some(Drained { by, since, why }) = &share.drained {
+        document.insert("drained", doc! { "by": by.as_str(), "since": date(*since), "why": why.as_str() });
+    }
+    document
 }
 
 pub(crate) fn shares(shares: &[Share]) -> Bson {
@@ -314,7 +321,14 @@ fn read_share(fields: &Fields<'_>) -> Read<Share> {
         reserved: fields.time("reserved")?,
         digest: digest(fields.string("digest")?)?,
         buckets: fields.later("buckets", buckets)?,
+        // These two are for people: damage to them is no reason to refuse the session.
+        known: fields.small("known").ok(),
+        drained: fields.inner("drained").and_then(|order| read_drained(&order)).ok(),
     })
+}
+
+fn read_drained(order: &Fields<'_>) -> Read<Drained> {
+    Ok(Drained { by: order.name("by", Holder::new)?, since: order.at("since")?, why: order.why("why")? })
 }
 
 // Strict, like a session: what is read is written again by the next beat as it was.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::fields::{kind, millis};
 use crate::{
     model::{Holder, Key, LockId, MAX_NUMBER, Namespace, SpreadName, StoreTime, Term, Who, Why, serial::Hex},
-    store::{Buckets, Cursor, Ended, Past, PauseBefore, Request, RunNow, Share},
+    store::{Buckets, Cursor, Drained, Ended, Past, PauseBefore, Request, RunNow, Share},
 };
 
 type Text<'a> = Cow<'a, str>;
@@ -106,6 +106,10 @@ struct ShareEntry<'a> {
     #[serde(borrow)]
     digest: Text<'a>,
     buckets: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    known: Option<u32>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    drained: Option<OrderEntry<'a>>,
 }
 
 pub(crate) fn shares(shares: &[Share]) -> String {
@@ -118,6 +122,12 @@ pub(crate) fn shares(shares: &[Share]) -> String {
         reserved_ms: millis(share.reserved),
         digest: format!("{:016x}", share.digest).into(),
         buckets: share.buckets.as_ref().map(|buckets| Hex(&buckets.to_bytes()).to_string()),
+        known: share.known,
+        drained: share.drained.as_ref().map(|order| OrderEntry {
+            at: order.since.as_millis(),
+            by: order.by.as_str().into(),
+            why: order.why.as_str().into(),
+        }),
     }))
 }
 
@@ -136,9 +146,17 @@ pub(crate) fn read_shares(text: &str) -> Result<Vec<Share>, Problem> {
             reserved: Duration::from_millis(reserved),
             digest: u64::from_str_radix(&entry.digest, 16).map_err(problem)?,
             buckets: buckets.transpose()?,
+            known: entry.known,
+            drained: entry.drained.and_then(drained_of),
         })
     };
     read(text)?.into_iter().map(share).collect()
+}
+
+/// For people, as the past of a lock is.
+fn drained_of(entry: OrderEntry<'_>) -> Option<Drained> {
+    let (by, why) = (Holder::new(entry.by).ok()?, Why::new(entry.why).ok()?);
+    Some(Drained { by, since: StoreTime::from_millis(entry.at), why })
 }
 
 // ----- what operators ask of a session
@@ -241,10 +259,20 @@ mod tests {
         share.digest = u64::MAX;
         share.buckets = Some(Buckets::new(std::array::from_fn(|part| u8::try_from(part / 4).unwrap())));
         share.reserved = Duration::from_millis(MAX_NUMBER);
+        share.known = Some(u32::MAX);
+        share.drained = Some(Drained {
+            by: "ops".parse().unwrap(),
+            since: StoreTime::from_millis(-1),
+            why: Why::new("\"").unwrap(),
+        });
         let limited = Share { cap: 0, draining: true, ..Share::new("b".parse().unwrap()) };
         let all = [share, limited];
         assert_eq!(read_shares(&shares(&all)), Ok(all.to_vec()));
         assert_eq!(read_shares(&shares(&[])), Ok(vec![]));
+        assert!(
+            !shares(&[Share::new("b".parse().unwrap())]).contains("known"),
+            "as an earlier version writes it"
+        );
         let order = |at| RunNow {
             at: StoreTime::from_millis(at),
             by: "ops".parse().unwrap(),

@@ -8,9 +8,9 @@ use tenure::{
         ScheduleId, ScheduleName, SessionId, Skipped, SpreadName, StoreTime, Term, Value, Who, Why,
     },
     store::{
-        About, Beat, Buckets, Candidate, Closed, Death, Definition, Ended, Holding, LockRecord, Nonce,
-        PAST_HOLDERS, Past, Pause, PauseBefore, Refusal, Request, RunNow, ScheduleRecord, SessionRecord,
-        Share, Ticket, Waiter,
+        About, Beat, Buckets, Candidate, Closed, Death, Definition, Drained, Ended, Holding, LockRecord,
+        Nonce, PAST_HOLDERS, Past, Pause, PauseBefore, Refusal, Request, RunNow, ScheduleRecord,
+        SessionRecord, Share, Ticket, Waiter,
         mongo::{bare, driver::bson::Document},
     },
 };
@@ -154,6 +154,11 @@ fn share(source: &mut Source<'_>) -> Share {
     share.reserved = time(source);
     share.digest = source.number();
     share.buckets = maybe(source, |source| Buckets::new([small(source).to_be_bytes()[3]; Buckets::COUNT]));
+    share.known = maybe(source, small);
+    share.drained = maybe(source, |source| {
+        let RunNow { at, by, why } = order(source);
+        Drained { by, since: at, why }
+    });
     share
 }
 

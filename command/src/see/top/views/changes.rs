@@ -21,6 +21,7 @@ pub(super) fn list(picture: &Picture, zone: &TimeZone) -> List {
             Severity::Loss => ("loss", Tone::Bad),
             Severity::Takeover => ("takeover", Tone::Note),
             Severity::Move => ("move", Tone::Plain),
+            Severity::Person => ("person", Tone::Note),
             Severity::Other => ("", Tone::Plain),
         };
         let at = group.change.at;

@@ -41,8 +41,12 @@ pub(super) fn list(picture: &Picture) -> List {
 /// Counts the members that are not well, and names the tasks that wait for an instance.
 fn note(one: &SpreadSummary, picture: &Picture) -> String {
     let count = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}"));
-    let notes =
-        [count(one.silent, "look dead"), count(one.failing, "failing"), count(one.draining, "draining")];
+    let notes = [
+        count(one.silent, "look dead"),
+        count(one.failing, "failing"),
+        count(one.draining, "draining"),
+        count(one.never_ran, "never ran"),
+    ];
     let mut notes: Vec<_> = notes.into_iter().flatten().collect();
     if one.orphans > 0 {
         notes.push(format!("orphans: {}", orphans(&one.spread, picture)));
