@@ -8,8 +8,8 @@
 //! minute; a task and a schedule fail all the time.
 //!
 //! `--listen ADDRESS` is another address, `--read-only` offers no actions, and with `--by-hand` nothing happens but what
-//! lines of the standard input say: `join NAME`, `crash NAME`, `drain NAME`, `hold NAME KEY`. Each is answered with a
-//! line when it has happened.
+//! lines of the standard input say: `join NAME`, `crash NAME`, `drain NAME`, `hold NAME KEY`, `pass NAME KEY`. Each is
+//! answered with a line when it has happened.
 
 #![allow(clippy::disallowed_methods, reason = "an example runs by the clock of its machine")]
 
@@ -110,7 +110,13 @@ async fn by_hand(mut fleet: Fleet) -> Result<(), Failure> {
             ["hold", name, key] if fleet.instances.contains_key(name) => {
                 fleet.hold(name, key, "<script>document.title = 'broken'</script>").await?;
             }
-            _ => return Err(format!("{line:?} is none of: join, crash, drain, hold").into()),
+            ["pass", name, key] if fleet.instances.contains_key(name) => {
+                fleet.give_back(key);
+                while fleet.hold(name, key, "its turn").await.is_err() {
+                    tokio::time::sleep(PACE / 300).await;
+                }
+            }
+            _ => return Err(format!("{line:?} is none of: join, crash, drain, hold, pass").into()),
         }
         println!("{line}");
     }

@@ -14,7 +14,7 @@ use tenure::{
     model::{
         Holder, Key, Kind, LockId, Namespace, ScheduleId, ScheduleName, SessionId, SpreadName, Term, Why,
     },
-    store::News,
+    store::{News, ScheduleRecord, ScheduleSeen},
 };
 use tenure_look::{NotDone, Operator, one_line};
 
@@ -101,11 +101,20 @@ pub(crate) struct Fields {
     kind: Option<String>,
     key: Option<String>,
     term: Option<String>,
+    /// State for which the form was opened: another one is not meant.
+    seen: Option<String>,
 }
 
-/// A button that asks for a reason first; nothing where nothing may be done.
-pub(crate) fn form(context: &RenderContext, verb: Verb, fields: &[(&str, &str)]) -> Markup {
+/// A button that names whom it concerns and asks for a reason first; nothing where nothing may be done.
+pub(crate) fn form(context: &RenderContext, verb: Verb, whom: &str, fields: &[(&str, &str)]) -> Markup {
     let (word, does) = verb.words();
+    let whom = one_line(whom);
+    let button = match verb {
+        Verb::Release => format!("Ask {whom} to release"),
+        Verb::PutBack => format!("Put {whom} back"),
+        Verb::Run => format!("Run {whom} now"),
+        _ => format!("{word} {whom}"),
+    };
     html! {
         @if let Some(csrf) = &context.may_act {
             details.act id=(format!("act-{}", verb.path().trim_start_matches("/act/"))) {
@@ -117,12 +126,42 @@ pub(crate) fn form(context: &RenderContext, verb: Verb, fields: &[(&str, &str)])
                     @for (name, value) in fields { input type="hidden" name=(name) value=(value); }
                     p {
                         label { "Why " input name="why" maxlength="500" required autocomplete="off"; } " "
-                        button { (word) }
+                        button { (button) }
                     }
+                    p.changed role="alert" {}
                 }
             }
         }
     }
+}
+
+/// Returns the state of a schedule that its forms are opened for.
+pub(crate) fn state_of(schedule: &ScheduleRecord) -> String {
+    match schedule.pause.as_ref().filter(|pause| pause.is_on()) {
+        Some(pause) => format!("paused by {} since {}", one_line(pause.by.as_str()), pause.since),
+        None => "not paused".to_owned(),
+    }
+}
+
+/// Refuses what was meant for another state than there is now. Of a key, the term says it.
+async fn unchanged(shared: &Shared, verb: Verb, fields: &Fields) -> Result<(), Problem> {
+    let (reader, mut now) = (shared.ui.pictures.reader(), None);
+    if let (Some(seen), Some(name)) = (&fields.seen, &fields.name) {
+        let name = ScheduleName::new(name).map_err(Problem::bad)?;
+        let id = ScheduleId { namespace: reader.namespace().clone(), name };
+        if let Some(ScheduleSeen::Found(record)) = reader.seen_schedules(&[id]).await?.pop() {
+            now = Some(state_of(&record)).filter(|now| now != seen);
+        }
+    } else if matches!(verb, Verb::Drain | Verb::Undrain) {
+        let session = fields.session()?;
+        let lives = reader.observe([session]).await?;
+        let shares = lives.record(session).map(|record| &record.shares[..]).unwrap_or_default();
+        let drains = !shares.is_empty() && shares.iter().all(|share| share.draining);
+        now = (drains == (verb == Verb::Drain))
+            .then(|| if drains { "draining" } else { "not draining" }.to_owned());
+    }
+    let says = now.map(|now| format!("it changed while you wrote: it is {now} now"));
+    says.map_or(Ok(()), |says| Err(Problem::new(StatusCode::CONFLICT, says)))
 }
 
 pub(crate) async fn act(
@@ -139,6 +178,7 @@ pub(crate) async fn act(
             .map_err(|_| Problem::not_found(format!("there is no action {verb:?}")))?;
         let Form(fields) = fields.map_err(|error| Problem::bad(error.body_text()))?;
         let by = allowed(&shared, visitor, &headers, &fields)?;
+        unchanged(&shared, verb, &fields).await?;
         let operator = shared.ui.pictures.reader().operator(by);
         let (said, news) = act_as(&operator, verb, &fields, &reason(&fields.why)?).await?;
         // The next screen shows it.

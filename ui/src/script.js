@@ -8,27 +8,32 @@
   const now = byId("now");
   const icon = document.querySelector("link[rel=icon]");
 
-  // What a person has opened, written or chosen in a part stays as it was.
+  // A form that is open stays as it was opened, and says if what it was opened for has changed. So does what else a
+  // person has chosen.
   function keep(part) {
-    const open = [...part.querySelectorAll("details[open]")].map((details) => details.id);
-    const texts = [...part.querySelectorAll("input:not([type=hidden])")].map((input) => [input.name, input.value]);
+    const open = [...part.querySelectorAll("details[open]")];
     const scrolls = [...part.querySelectorAll(".scroll")].map((box) => box.scrollLeft);
-    const focused = part.contains(document.activeElement) ? path(part, document.activeElement) : null;
+    const focused = part.contains(document.activeElement) ? document.activeElement : null;
+    const steps = focused && path(part, focused);
     return () => {
-      for (const id of open) {
-        const details = id && part.querySelector(`#${CSS.escape(id)}`);
-        if (details) details.open = true;
+      for (const form of open) {
+        const fresh = part.querySelector(`#${CSS.escape(form.id)}`);
+        const changed = part.querySelector("[data-changed]");
+        form.querySelector(".changed").textContent = fresh && seen(fresh) === seen(form) ? "" : changed.dataset.changed;
+        if (fresh) form.querySelector("[name=csrf]").value = fresh.querySelector("[name=csrf]").value;
+        if (fresh) fresh.replaceWith(form);
+        else changed.append(form);
       }
-      const inputs = part.querySelectorAll("input:not([type=hidden])");
-      texts.forEach(([name, value], at) => {
-        if (inputs[at] && inputs[at].name === name) inputs[at].value = value;
-      });
       part.querySelectorAll(".scroll").forEach((box, at) => {
         box.scrollLeft = scrolls[at] ?? 0;
       });
-      const again = focused && walk(part, focused);
+      const again = part.contains(focused) ? focused : steps && walk(part, steps);
       if (again) again.focus({ preventScroll: true });
     };
+  }
+
+  function seen(form) {
+    return [...form.querySelectorAll("[type=hidden]:not([name=csrf])")].map((field) => field.value).join("\n");
   }
 
   // Where an element is within a part, as steps from child to child.

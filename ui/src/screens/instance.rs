@@ -143,11 +143,12 @@ impl Screen {
 
     fn acts(&self, context: &RenderContext) -> Markup {
         let session = self.instance.record.id.to_string();
-        let fields = [("session", session.as_str())];
+        let (fields, instance) = ([("session", session.as_str())], &self.instance);
+        let (has_ended, holder) = (instance.life.has_ended(), instance.record.about.holder.as_str());
+        let verb = if instance.is_draining() { Verb::Undrain } else { Verb::Drain };
         html! {
-            @if !self.instance.life.has_ended() {
-                @if self.instance.is_draining() { (form(context, Verb::Undrain, &fields)) }
-                @else { (form(context, Verb::Drain, &fields)) }
+            div data-changed=(format!("It changed while you wrote: it is {} now.", instance.word())) {
+                @if !has_ended { (form(context, verb, holder, &fields)) }
             }
         }
     }

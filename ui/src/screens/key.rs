@@ -148,11 +148,16 @@ impl Screen {
     fn acts(&self, context: &RenderContext) -> Markup {
         let Some(record) = &self.look.record else { return html! {} };
         let (kind, term) = (self.look.id.kind.to_string(), record.term.to_string());
-        let fields = [("kind", kind.as_str()), ("key", self.look.id.key.as_str()), ("term", term.as_str())];
+        let key = self.look.id.key.as_str();
+        let fields = [("kind", kind.as_str()), ("key", key), ("term", term.as_str())];
         let state = TaskState::of_record(record, None, self.look.now);
+        let holder = record.holding.as_ref().map(|held| held.by.holder.as_str());
+        let has = holder.map_or_else(|| "no instance".to_owned(), one_line);
         html! {
-            @if record.holding.is_some() { (form(context, Verb::Release, &fields)) }
-            @if matches!(state, TaskState::Resting { .. }) { (form(context, Verb::PutBack, &fields)) }
+            div data-changed=(format!("It changed hands while you wrote: {has} has it now.")) {
+                @if let Some(holder) = holder { (form(context, Verb::Release, holder, &fields)) }
+                @if matches!(state, TaskState::Resting { .. }) { (form(context, Verb::PutBack, key, &fields)) }
+            }
         }
     }
 }

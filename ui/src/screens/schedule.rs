@@ -14,7 +14,7 @@ use tenure_look::{Picture, Reader, ScheduleView, ended, length, one_line};
 use super::{FRESH, cursor, schedules};
 use crate::{
     Shared,
-    act::{Verb, form},
+    act::{Verb, form, state_of},
     answer::{self, Part, Problem, RenderContext},
     draw::{
         runs,
@@ -214,10 +214,14 @@ impl Screen {
     }
 
     fn acts(&self, context: &RenderContext) -> Markup {
-        let fields = [("name", self.schedule.status.record.id.name.as_str())];
+        let record = &self.schedule.status.record;
+        let (name, state) = (record.id.name.as_str(), state_of(record));
+        let fields = [("name", name), ("seen", state.as_str())];
+        let pause = if self.schedule.paused { Verb::Resume } else { Verb::Pause };
         html! {
-            @if self.schedule.paused { (form(context, Verb::Resume, &fields)) } @else { (form(context, Verb::Pause, &fields)) }
-            (form(context, Verb::Run, &fields))
+            div data-changed=(format!("It changed while you wrote: it is {state} now.")) {
+                (form(context, pause, name, &fields)) (form(context, Verb::Run, name, &fields))
+            }
         }
     }
 }

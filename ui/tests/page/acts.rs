@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::{
     fleet::{BROKEN, Fleet, LEADER, SPREAD, namespace},
-    site::{Memory, SOON, Site, attributes, fleet, memory, text},
+    site::{Memory, SOON, Site, attributes, fleet, memory, text, texts},
 };
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -68,6 +68,7 @@ async fn a_schedule_is_paused_with_a_reason_on_record_resumed_and_run() {
     known(&site, address, "paused").await;
     act(&site, address, "resume").await;
     assert!(!schedule(&store, "digest").await.pause.unwrap().is_on());
+    known(&site, address, "Pause digest").await;
     act(&site, address, "run").await;
     known(&site, address, "succeeded").await;
     assert!(text(&site.page(address).await, "#ledger").contains("(order)"));
@@ -132,6 +133,76 @@ async fn a_lock_is_asked_for_and_a_task_is_put_back() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(matches!(&store.locks(vec![task], LIMIT).await.unwrap()[..], [LockSeen::Found(_)]));
+    fleet.close().await;
+}
+
+/// Sends a form that was opened before, and returns the status and the sentence of the answer.
+async fn late(site: &Site, verb: &str, fields: &[(String, String)]) -> (u16, String) {
+    let fields: Vec<_> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let read = site.post(&format!("/act/{verb}"), &fields).await;
+    (read.status.as_u16(), text(&scraper::Html::parse_document(&read.body), "main"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_form_names_whom_it_hits_and_never_hits_the_next_holder() {
+    let store = memory();
+    let mut fleet: Fleet = fleet(&store, 2).await;
+    fleet.hold("pod-1", LEADER, "leads").await.unwrap();
+    let site = operated(&store);
+    let address = format!("/key?key={LEADER}&kind=lock");
+    known(&site, &address, "pod-1").await;
+    let opened = fields(&site, &address, "release").await;
+    assert_eq!(texts(&site.page(&address).await, "#acts button"), ["Ask pod-1 to release"]);
+    fleet.give_back(LEADER);
+    let free = |page: &scraper::Html| attributes(page, "#acts form", "action").is_empty();
+    let page = site.until(&address, free).await;
+    let changed = attributes(&page, "#acts [data-changed]", "data-changed");
+    assert_eq!(changed, ["It changed hands while you wrote: no instance has it now."]);
+    fleet.hold("pod-2", LEADER, "leads now").await.unwrap();
+    let page = site.until(&address, |page| text(page, "#acts button") == "Ask pod-2 to release").await;
+    let changed = attributes(&page, "#acts [data-changed]", "data-changed");
+    assert_eq!(changed, ["It changed hands while you wrote: pod-2 has it now."]);
+    let (status, says) = late(&site, "release", &opened).await;
+    assert!(status == 409 && says.contains("was released or taken since"), "{status} {says}");
+    // The one that has it now was not asked.
+    let lock = LockId { namespace: namespace(), kind: Kind::Lock, key: LEADER.parse().unwrap() };
+    let Some(LockSeen::Found(record)) = store.locks(vec![lock], LIMIT).await.unwrap().pop() else { panic!() };
+    let holder = record.holding.unwrap().by.session;
+    let seen = store.observe(vec![holder], LIMIT).await.unwrap().pop().unwrap();
+    assert!(seen.record().unwrap().requests.is_empty(), "{seen:?}");
+    fleet.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_form_is_refused_in_another_state_than_it_was_opened_for() {
+    let store = memory();
+    let fleet = fleet(&store, 6).await;
+    let site = operated(&store);
+    let address = "/schedule?name=digest";
+    known(&site, address, "Europe/Berlin").await;
+    let (pause, run) = (fields(&site, address, "pause").await, fields(&site, address, "run").await);
+    let schedules = fleet.instances["pod-1"].elect.schedules();
+    schedules.pause("digest", "repairs").await.unwrap();
+    for (verb, opened) in [("pause", &pause), ("run", &run)] {
+        let (status, says) = late(&site, verb, opened).await;
+        assert!(status == 409 && says.contains("it is paused by pod-1 since"), "{verb}: {status} {says}");
+    }
+    known(&site, address, "paused").await;
+    let resume = fields(&site, address, "resume").await;
+    schedules.resume("digest").await.unwrap();
+    schedules.pause("digest", "another reason").await.unwrap();
+    let (status, says) = late(&site, "resume", &resume).await;
+    assert!(status == 409 && says.contains("it changed while you wrote"), "{status} {says}");
+    assert!(schedule(&store, "digest").await.pause.unwrap().is_on());
+
+    known(&site, "/instances", "3 tasks").await;
+    let address = attributes(&site.page("/instances").await, ".strip a", "href").remove(0);
+    let drain = fields(&site, &address, "drain").await;
+    assert_eq!(texts(&site.page(&address).await, "#acts button"), ["Drain pod-1"]);
+    act(&site, &address, "drain").await;
+    known(&site, &address, "draining").await;
+    let (status, says) = late(&site, "drain", &drain).await;
+    assert!(status == 409 && says.contains("it is draining now"), "{status} {says}");
     fleet.close().await;
 }
 
