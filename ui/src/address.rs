@@ -5,7 +5,7 @@ use std::{fmt::Write, sync::Arc};
 use axum::{
     Extension, Router,
     extract::{OriginalUri, Request, State},
-    http::{HeaderMap, StatusCode, Uri, header},
+    http::{StatusCode, Uri, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -142,9 +142,12 @@ async fn may_look(
     }
 }
 
-async fn nowhere(Extension(base): Extension<Base>, headers: HeaderMap, uri: Uri) -> Response {
-    Problem::new(StatusCode::NOT_FOUND, format!("there is no page at {}", uri.path()))
-        .answer(Form::wanted(&headers), &base)
+async fn nowhere(shared: State<Arc<Shared>>, base: Extension<Base>, request: Request) -> Response {
+    Problem::not_found(format!("there is no page at {}", request.uri().path())).answer_in(
+        Some(&shared),
+        Form::wanted(request.headers()),
+        &base,
+    )
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ pub(crate) async fn show<S: Screen>(
     let query = match query {
         Ok(Query(query)) => query,
         Err(error) => {
-            return Problem::new(StatusCode::BAD_REQUEST, error.body_text()).answer(form, &base);
+            return Problem::bad(error.body_text()).answer_in(Some(&shared), form, &base);
         }
     };
     if form == Form::Events {
@@ -102,7 +102,7 @@ pub(crate) async fn show<S: Screen>(
         Ok::<_, Problem>((screen, picture))
     };
     match loaded.await {
-        Err(problem) => problem.answer(form, &base),
+        Err(problem) => problem.answer_in(Some(&shared), form, &base),
         Ok((screen, _)) if form == Form::Json => Json(&*screen).into_response(),
         Ok((screen, picture)) => {
             let context = render_context::<S>(&shared, base, picture, &query);
@@ -160,8 +160,13 @@ impl Problem {
     }
 
     pub(crate) fn answer(&self, form: Form, base: &Base) -> Response {
+        self.answer_in(None, form, base)
+    }
+
+    /// The answer to somebody who may see the page.
+    pub(crate) fn answer_in(&self, shared: Option<&Shared>, form: Form, base: &Base) -> Response {
         match form {
-            Form::Page => (self.status, page::problem(self, base)).into_response(),
+            Form::Page => (self.status, page::problem(self, base, shared)).into_response(),
             Form::Json | Form::Events => {
                 (self.status, Json(serde_json::json!({ "error": self.says }))).into_response()
             }
@@ -171,7 +176,8 @@ impl Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("the store does not answer: {error}"))
+        let words = if error.is_retryable() { "the store does not answer" } else { "it cannot be read" };
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("{words}: {error}"))
     }
 }
 

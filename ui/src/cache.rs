@@ -23,6 +23,16 @@ impl Cache {
         fresh: Duration,
         read: impl Future<Output = Result<T, E>>,
     ) -> Result<Arc<T>, E> {
+        self.get_while(address, |at, _: &T| at.elapsed() < fresh, read).await
+    }
+
+    /// The same for content that is good as long as this says.
+    pub(crate) async fn get_while<T: Send + Sync + 'static, E>(
+        &self,
+        address: String,
+        is_good: impl FnOnce(Instant, &T) -> bool,
+        read: impl Future<Output = Result<T, E>>,
+    ) -> Result<Arc<T>, E> {
         let slot = {
             let mut slots = self.slots.lock().await;
             while slots.len() >= MOST
@@ -35,8 +45,8 @@ impl Cache {
         };
         let mut held = slot.lock().await;
         if let Some((at, known)) = &*held
-            && at.elapsed() < fresh
             && let Ok(known) = known.clone().downcast::<T>()
+            && is_good(*at, &known)
         {
             return Ok(known);
         }

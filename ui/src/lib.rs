@@ -142,6 +142,7 @@ impl Ui {
             csrf: Csrf::new(),
             cache: Cache::default(),
             findings: Cache::default(),
+            drawn: Cache::default(),
             room: Arc::new(Semaphore::new(live::FOLLOWERS)),
             ui: self,
         };
@@ -162,6 +163,8 @@ struct Shared {
     cache: Cache,
     /// Findings of the doctor: they take long, and actions on the page do not change them.
     findings: Cache,
+    /// Screens as events.
+    drawn: Cache,
     /// Permits for followers.
     room: Arc<Semaphore>,
 }

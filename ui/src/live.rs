@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     convert::Infallible,
     hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -23,11 +23,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::{
     Shared,
     address::Base,
-    answer::{Form, Problem, Screen, render_context},
+    answer::{Form, Part, Problem, Screen, render_context},
 };
 
-/// Interval of keep-alive events: a proxy does not take a follower for one that has left.
-const ALIVE: Duration = Duration::from_secs(15);
+/// Interval of events that say only that the page is there: a follower who gets none for three of them has lost it.
+const ALIVE: Duration = Duration::from_secs(5);
 
 /// A screen that is followed, and the parts of it that were sent.
 struct Watched<S: Screen> {
@@ -53,7 +53,8 @@ pub(crate) fn events<S: Screen>(shared: Arc<Shared>, base: Base, query: S::Query
     let watched =
         Watched::<S> { shared, base, query, followed, _room: room, is_troubled: false, sent: HashMap::new() };
     let events = changes(watched).take_until(end.cancelled_owned());
-    Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
+    let alive = KeepAlive::new().interval(ALIVE).event(event("alive", &json!({})));
+    Sse::new(events).keep_alive(alive).into_response()
 }
 
 fn changes<S: Screen>(watched: Watched<S>) -> impl Stream<Item = Result<Event, Infallible>> {
@@ -76,24 +77,59 @@ impl<S: Screen> Watched<S> {
             // At once: what a screen reads itself takes long to fail.
             return vec![now(&picture)];
         }
-        match S::load(&self.shared, &self.query, &picture).await {
+        match drawn::<S>(&self.shared, &self.base, &self.query, &picture).await {
             Err(problem) => vec![trouble(&problem)],
-            Ok(screen) => {
-                let context = render_context::<S>(&self.shared, self.base.clone(), picture, &self.query);
-                let mut events = Vec::new();
-                for part in screen.parts(&context) {
-                    let html = part.html.into_string();
-                    let mut hasher = DefaultHasher::new();
-                    html.hash(&mut hasher);
-                    if self.sent.insert(part.id, hasher.finish()) != Some(hasher.finish()) {
-                        events.push(event("part", &json!({ "id": part.id, "html": html })));
-                    }
-                }
-                events.push(now(&context.picture));
-                events
+            Ok(drawn) => {
+                let is_new = |part: &&Drawn| self.sent.insert(part.id, part.hash) != Some(part.hash);
+                let parts = drawn.1.iter().filter(is_new);
+                let parts = parts.map(|part| Event::default().event("part").data(&part.data));
+                parts.chain([now(&picture)]).collect()
             }
         }
     }
+}
+
+/// A part of a screen as an event.
+struct Drawn {
+    id: &'static str,
+    /// Equal if the part is, but for ages: the script counts them.
+    hash: u64,
+    data: String,
+}
+
+/// Draws a screen once for all who see the same of it.
+async fn drawn<S: Screen>(
+    shared: &Shared,
+    base: &Base,
+    query: &S::Query,
+    picture: &Arc<Picture>,
+) -> Result<Arc<(Weak<Picture>, Vec<Drawn>)>, Problem> {
+    let context = render_context::<S>(shared, base.clone(), picture.clone(), query);
+    let viewed = format!("{} {} {:?}", base.0, context.here, context.may_act);
+    let draw = async {
+        let screen = S::load(shared, query, picture).await?;
+        let part = |part: Part| {
+            let html = part.html.into_string();
+            let hash = without_ages(&html);
+            Drawn { id: part.id, hash, data: json!({ "id": part.id, "html": html }).to_string() }
+        };
+        Ok((Arc::downgrade(picture), screen.parts(&context).into_iter().map(part).collect()))
+    };
+    let is_of_it = |_, known: &(Weak<Picture>, Vec<Drawn>)| known.0.as_ptr() == Arc::as_ptr(picture);
+    shared.drawn.get_while(viewed, is_of_it, draw).await
+}
+
+fn without_ages(html: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let mut pieces = html.split("<time class=\"age\"");
+    pieces.next().hash(&mut hasher);
+    for piece in pieces {
+        // The instant of an age counts, and the words for it do not.
+        let (instant, rest) = piece.split_once('>').unwrap_or((piece, ""));
+        instant.hash(&mut hasher);
+        rest.split_once("</time>").map_or(rest, |(_, rest)| rest).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 fn now(picture: &Picture) -> Event {

@@ -32,57 +32,86 @@ const PLACES: [(&str, &str, &str); 7] = [
 ];
 
 pub(crate) fn page<S: Screen>(shared: &Shared, screen: &S, context: &RenderContext) -> Markup {
-    let base = &context.base;
-    let (namespace, trouble) = (context.picture.namespace(), context.picture.trouble());
+    let (base, title) = (&context.base, screen.title());
+    let main = html! {
+        h1 { (name(&title)) }
+        @for part in screen.parts(context) {
+            section id=(part.id) { (part.html) }
+        }
+    };
+    frame(shared, base, S::PATH, &counted(&title, &context.picture), Some(context), &main)
+}
+
+/// Draws a problem: to those who may see the page in its frame, where the script loads it again once it can be drawn.
+pub(crate) fn problem(problem: &Problem, base: &Base, shared: Option<&Shared>) -> Markup {
+    let title = problem.status.canonical_reason().unwrap_or("Problem");
+    let main = html! {
+        h1 { (title) }
+        p #problem .trouble role="alert" { (tenure_look::one_line(&problem.says)) }
+    };
+    match shared {
+        Some(shared) => frame(shared, base, "", title, None, &main),
+        None => whole(base, title, &html! { main #main { (main) } }, false),
+    }
+}
+
+fn frame(
+    shared: &Shared,
+    base: &Base,
+    path: &str,
+    title: &str,
+    context: Option<&RenderContext>,
+    main: &Markup,
+) -> Markup {
+    let picture = context.map(|context| &context.picture);
+    let trouble = picture.and_then(|picture| picture.trouble());
     let body = html! {
         header.top {
             a.skip href="#main" { "To the content" }
             p.where {
                 a href=(base.link("/", &[])) { strong { "tenure" } } " "
-                span.namespace { (name(namespace.as_str())) }
+                span.namespace { (name(shared.ui.pictures.reader().namespace().as_str())) }
                 @if let Some(store) = &shared.ui.store_name { " " span.store { "in " (name(store)) } }
             }
             nav aria-label="Screens" {
                 ul {
-                    @for (path, letter, word) in PLACES {
-                        @if path != "/doctor" || shared.ui.doctor.is_some() {
+                    @for (place, letter, word) in PLACES {
+                        @if place != "/doctor" || shared.ui.doctor.is_some() {
                             li {
-                                a href=(base.link(path, &[])) accesskey=(letter)
-                                    aria-current=[(S::PATH == path).then_some("page")] { (word) }
+                                a href=(base.link(place, &[])) accesskey=(letter)
+                                    aria-current=[(path == place).then_some("page")] { (word) }
                             }
                         }
                     }
                 }
             }
-            p.state role="status" {
-                span #live hidden { "live" } " "
-                "as of " time #now datetime=(context.picture.now().to_string()) { (time_of_day(context.picture.now())) }
+            p.state {
+                span #live role="status" { @if picture.is_some() { "as of" } @else { "not live" } } " "
+                @if let Some(now) = picture.map(|picture| picture.now()) {
+                    time #now datetime=(now.to_string()) { (time_of_day(now)) }
+                }
             }
         }
         p #trouble .trouble role="alert" hidden[trouble.is_none()] {
             @if let Some(trouble) = trouble { (old(trouble)) }
         }
-        main #main tabindex="-1" {
-            h1 { (name(&screen.title())) }
-            @for part in screen.parts(context) {
-                section id=(part.id) { (part.html) }
-            }
-        }
+        main #main tabindex="-1" { (main) }
         footer {
             p {
                 "Times are the fleet's, in UTC. "
-                a href=(context.here) type="application/json" { "This address" }
+                @if let Some(context) = context { a href=(context.here) type="application/json" { "This address" } }
+                @else { "Each address" }
                 " answers with JSON, too, if asked by " code { "Accept: application/json" } "; "
                 a href=(base.link("/metrics", &[])) { "metrics" } ". "
                 "With script, the keys 1 to 7 lead to the screens, j and k along rows."
             }
         }
     };
-    whole(base, &title(&screen.title(), &context.picture), &body, true)
+    whole(base, title, &body, true)
 }
 
 /// The title of the window: the number of troubles that need attention, and the screen.
-fn title(screen: &str, picture: &Picture) -> String {
+fn counted(screen: &str, picture: &Picture) -> String {
     match picture.verdict().needing() {
         0 => screen.to_owned(),
         needing => format!("({needing}) {screen}"),
@@ -110,18 +139,6 @@ fn whole(base: &Base, title: &str, body: &Markup, is_live: bool) -> Markup {
             body { (body) }
         }
     }
-}
-
-pub(crate) fn problem(problem: &Problem, base: &Base) -> Markup {
-    let title = problem.status.canonical_reason().unwrap_or("Problem");
-    let body = html! {
-        main #main {
-            h1 { (title) }
-            p role="alert" { (tenure_look::one_line(&problem.says)) }
-            p { a href=(base.link("/", &[])) { "To the overview" } }
-        }
-    };
-    whole(base, title, &body, false)
 }
 
 pub(crate) fn ask_for_token(base: &Base, was_wrong: bool) -> Response {
@@ -166,7 +183,8 @@ pub(crate) async fn login(
 /// Draws the result of an action. The way back leads within the page only.
 pub(crate) fn done(base: &Base, said: &str, back: &str) -> Markup {
     let home = base.link("/", &[]);
-    let is_ours = back.starts_with(&home) && !back.starts_with("//") && !back.contains('\\');
+    let is_ours =
+        back.starts_with(&home) && !back.starts_with("//") && !back.contains(['\\', '\t', '\n', '\r']);
     let body = html! {
         main #main {
             h1 { "Done" }

@@ -7,6 +7,8 @@
   const trouble = byId("trouble");
   const now = byId("now");
   const icon = document.querySelector("link[rel=icon]");
+  // Set where an address could not be drawn: it is loaded again when it can be.
+  const problem = byId("problem");
 
   // A form that is open stays as it was opened, and says if what it was opened for has changed. So does what else a
   // person has chosen.
@@ -81,45 +83,79 @@
     }
   }
 
+  // Ages go on by the store's time, and are no reason to send a part again. The words are those of the server.
+  function ages(at) {
+    for (const time of document.querySelectorAll("time.age")) {
+      const ms = at - Date.parse(time.dateTime);
+      time.textContent = ms < 0 ? `in ${length(-ms)}` : `${length(ms)} ago`;
+    }
+  }
+
+  function length(ms) {
+    const units = [[86400000, "d"], [3600000, "h"], [60000, "min"]];
+    const [size, unit] = units.find(([size]) => ms >= 2 * size) ?? (ms < 1000 ? [1, "ms"] : [1000, "s"]);
+    return `${Math.floor(ms / size)} ${unit}`;
+  }
+
   function say(text) {
     trouble.hidden = !text;
     trouble.textContent = text ?? "";
   }
 
-  function connect() {
-    const events = new EventSource(location.pathname + location.search);
-    events.addEventListener("open", () => {
-      live.hidden = false;
+  function show(isLive) {
+    live.className = isLive ? "live" : "lost";
+    if (now) live.textContent = isLive ? "live, as of" : "not live since";
+  }
+
+  const AWAY = "The page does not answer, so the data shown is old. It is tried again.";
+  // Events that say nothing are events, too: without any, the page is not live.
+  const SILENCE = 15000;
+  let events, again, heard;
+  function lost(text, after) {
+    show(false);
+    say(text);
+    clearTimeout(again);
+    if (after) again = setTimeout(follow, after);
+  }
+  setInterval(() => {
+    if (events && Date.now() - heard > SILENCE) lost(AWAY, 1);
+  }, 1000);
+
+  // Who does not look at the page does not ask for events.
+  function follow() {
+    clearTimeout(again);
+    events?.close();
+    events = null;
+    if (document.visibilityState !== "visible") return show(false);
+    heard = Date.now();
+    events = new EventSource(location.pathname + location.search);
+    const on = (name, then) => events.addEventListener(name, (event) => {
+      heard = Date.now();
+      then(event.data && JSON.parse(event.data));
     });
-    events.addEventListener("part", (event) => replace(JSON.parse(event.data)));
-    events.addEventListener("now", (event) => {
-      const told = JSON.parse(event.data);
+    on("alive", () => {});
+    on("part", (part) => (problem ? location.reload() : replace(part)));
+    on("now", (told) => {
+      if (!now) return;
       now.dateTime = told.now;
       now.textContent = told.now.slice(11, 19);
+      ages(Date.parse(told.now));
+      show(!told.trouble);
       document.title = document.title.replace(/^(\(\d+\) )?/, told.needing ? `(${told.needing}) ` : "");
       icon.href = icon.href.replace(/(icon|alarm)\.svg$/, told.needing ? "alarm.svg" : "icon.svg");
       say(told.trouble && `The store does not answer, so the data shown is old: ${told.trouble}`);
     });
-    events.addEventListener("trouble", (event) => say(JSON.parse(event.data).says));
+    on("trouble", ({ says }) => {
+      show(false);
+      say(problem ? "" : says);
+      if (problem) problem.textContent = says;
+    });
     events.addEventListener("error", () => {
-      live.hidden = true;
       // A browser tries again where there was no answer, and not where one refused it.
       const isRefused = events.readyState === EventSource.CLOSED;
-      if (isRefused) again = setTimeout(follow, 15000);
-      say(isRefused
-        ? "Changes cannot be followed now, so the data shown is old: load the page again."
-        : "The page does not answer, so the data shown is old. It is tried again.");
+      if (!isRefused) lost(AWAY);
+      else lost(problem ? "" : "Changes cannot be followed now, so the data shown is old: load the page again.", SILENCE);
     });
-    return events;
-  }
-
-  // Who does not look at the page does not ask for events.
-  let events, again;
-  function follow() {
-    clearTimeout(again);
-    events?.close();
-    live.hidden = true;
-    if (document.visibilityState === "visible") events = connect();
   }
   document.addEventListener("visibilitychange", follow);
   follow();

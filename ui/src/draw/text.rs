@@ -15,7 +15,7 @@ pub(crate) fn name(text: &str) -> Markup {
 
 /// Draws the age of an instant.
 pub(crate) fn since(at: StoreTime, now: StoreTime) -> Markup {
-    html! { time datetime=(at.to_string()) title=(at.to_string()) { (ago(at, now)) } }
+    html! { time.age datetime=(at.to_string()) title=(at.to_string()) { (ago(at, now)) } }
 }
 
 /// An instant by itself: `2026-01-01 03:12:00`.

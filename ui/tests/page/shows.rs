@@ -385,6 +385,64 @@ async fn a_page_keeps_what_it_shows_while_the_store_is_away() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_problem_has_the_frame_and_its_events_bring_what_is_missing() {
+    let Memory { store, clock } = memory();
+    let faulty = Faulty::default().around(store.clone());
+    let site = Site::new(Memory { store: faulty.clone(), clock: clock.clone() }, |ui| ui);
+    site.page("/locks").await;
+    faulty.intercept().always(Operation::ALL, Fault::Refused);
+    tokio::time::sleep(SOON).await;
+    for address in ["/locks", "/key?key=later", "/nowhere"] {
+        let read = site.get(address).await;
+        let page = scraper::Html::parse_document(&read.body);
+        assert_eq!(texts(&page, "nav a").len(), 6, "{address}");
+        assert_eq!(attributes(&page, "script", "src"), ["/script.js"], "{address}");
+        assert!(!text(&page, "#problem").is_empty(), "{address}");
+        assert_eq!(read.status, if address == "/nowhere" { 404 } else { 503 }, "{address}");
+    }
+    let mut events = site.events("/locks").await;
+    events
+        .until("trouble", SOON, |data| data["says"].as_str().is_some_and(|says| says.contains("store")))
+        .await;
+    faulty.intercept().heal();
+    events.until("part", SOON, |data| data["id"] == "locks").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_age_is_no_reason_to_send_a_part_again() {
+    let store = memory();
+    let mut fleet = fleet(&store, 2).await;
+    fleet.hold("pod-1", LEADER, "leads the shop").await.unwrap();
+    let site = Site::new(store, |ui| ui);
+    let (mut first, mut parts, mut turns) = (site.events("/locks").await, 0, 0);
+    let second = site.events("/locks").await.until("part", SOON, |part| part["id"] == "locks").await;
+    assert!(second["html"].as_str().unwrap().contains("class=\"age\""), "{second}");
+    while turns < 5 {
+        let (kind, data) = first.next(SOON).await;
+        parts += usize::from(kind == "part" && data["id"] == "locks");
+        turns += usize::from(kind == "now");
+    }
+    assert_eq!(parts, 1);
+    fleet.hold("pod-2", "another", "is new").await.unwrap();
+    first.until("part", SOON, |part| part["html"].as_str().unwrap().contains("another")).await;
+    fleet.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_is_there_says_so_every_few_seconds() {
+    let Memory { store, clock } = memory();
+    let faulty = Faulty::default().around(store);
+    let site = Site::new(Memory { store: faulty.clone(), clock }, |ui| ui);
+    let mut events = site.events("/").await;
+    events.until("now", SOON, |_| true).await;
+    // A store that swallows all keeps the picture from being told.
+    faulty.intercept().always(Operation::ALL, Fault::Swallowed);
+    for _ in 0..10 {
+        events.any(Duration::from_secs(6)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn all_instances_are_counted_though_a_hundred_are_shown() {
     let store = memory();
     for number in 0..150 {

@@ -174,9 +174,22 @@ impl Events {
         tokio::time::timeout(within, found).await.expect("the event comes in time")
     }
 
-    /// The next event, and its data.
+    /// Any event.
+    pub(crate) async fn any(&mut self, within: Duration) {
+        tokio::time::timeout(within, self.read()).await.expect("an event comes in time");
+    }
+
+    /// The next event but for those that say only that the page is there, and its data.
     pub(crate) async fn next(&mut self, within: Duration) -> (String, serde_json::Value) {
-        tokio::time::timeout(within, self.read()).await.expect("an event comes in time")
+        let next = async {
+            loop {
+                let event = self.read().await;
+                if event.0 != "alive" {
+                    return event;
+                }
+            }
+        };
+        tokio::time::timeout(within, next).await.expect("an event comes in time")
     }
 
     async fn read(&mut self) -> (String, serde_json::Value) {
