@@ -128,6 +128,8 @@ async fn show_tells_all_of_one_key() {
         ("looks_dead", "bool"),
         ("closed_left_ms", "number|null"),
         ("waiters", "array"),
+        ("waiter_lives", "array"),
+        ("waiters_unreadable", "string|null"),
         ("whole", "bool"),
         ("now", "string"),
     ];

@@ -150,6 +150,12 @@ impl Change {
             | ChangeKind::Drained { .. }
             | ChangeKind::Ordered { .. }
             | ChangeKind::RunStarted { entry: Entry::Order, .. } => Severity::Person,
+            // As it was wanted: held back, the run before was on, or another timing.
+            ChangeKind::NotRun { why, .. }
+                if matches!(why.as_str(), "paused" | "previous run still active" | "rescheduled") =>
+            {
+                Severity::Other
+            }
             ChangeKind::NotRun { .. }
             | ChangeKind::RunEnded {
                 outcome: Outcome::Failed | Outcome::TimedOut | Outcome::Abandoned,

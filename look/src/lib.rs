@@ -34,7 +34,7 @@ pub use self::{
     liveness::{Liveness, SessionStates},
     lock::{KeyDetails, Lock},
     operator::{NotDone, Operator},
-    picture::{Coverage, LockQueue, Overview, Picture, Refused},
+    picture::{Area, Coverage, LockQueue, Overview, Picture, Refused},
     reader::Reader,
     schedule::{Ledger, Owner, ScheduleState, ScheduleView},
     spread::{SpreadMember, SpreadSummary, SpreadView, TaskView},

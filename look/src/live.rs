@@ -267,7 +267,8 @@ impl Shared {
                         *known = wanted;
                         is_new
                     });
-                    next.set(sleep(shared.turn));
+                    // What was not read yet is soon.
+                    next.set(sleep(if poller.is_behind { shared.turn / 5 } else { shared.turn }));
                 }
                 Some(hint) = hints.next() => {
                     poller.apply_hint(hint);

@@ -53,6 +53,10 @@ pub struct KeyDetails {
     pub closed_left: Option<Duration>,
     /// Waiters in its queue.
     pub waiters: Vec<Waiter>,
+    /// Liveness of each of them.
+    pub waiter_lives: Vec<Liveness>,
+    /// Why its queue cannot be read, if it cannot.
+    pub waiters_unreadable: Option<String>,
     /// True if no waiter is behind these.
     pub whole: bool,
     /// Time of the look.
@@ -76,7 +80,9 @@ impl KeyDetails {
             life,
             looks_dead: life.is_some_and(Liveness::looks_dead),
             closed_left: left.filter(|left| !left.is_zero()),
+            waiter_lives: lives_of(&queue, lives, now),
             waiters: queue.waiters,
+            waiters_unreadable: None,
             whole: queue.whole,
             id,
             record,
@@ -84,4 +90,9 @@ impl KeyDetails {
             now,
         }
     }
+}
+
+/// Returns the liveness of each waiter of a queue.
+pub(crate) fn lives_of(queue: &Queue, lives: &SessionStates, now: StoreTime) -> Vec<Liveness> {
+    queue.waiters.iter().map(|waiter| lives.life(waiter.by.session, now)).collect()
 }

@@ -2,20 +2,22 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::{
     Change, ChangeKind, ClockAhead, Group, HeldCounts, Instance, Ledger, Limits, Liveness, Lock,
     ScheduleView, SessionStates, Severity, SpreadSummary, SpreadView, Verdict, change, instance,
+    lock::lives_of,
     reader::holder,
     schedule::{self, lock_of},
 };
 use tenure::{
-    model::{Kind, LockId, Namespace, RunRecord, ScheduleName, SessionId, SpreadName, StoreTime},
+    model::{Kind, LockId, Namespace, ScheduleName, SessionId, SpreadName, StoreTime},
     store::{LockRecord, Queue, Refusal, ScheduleRecord, SessionRecord},
 };
 
@@ -25,7 +27,7 @@ pub(crate) const HOUR: Duration = Duration::from_secs(60 * 60);
 const SESSIONS: usize = 2_000;
 const LOCKS: usize = 1_000;
 const TASKS: usize = 20_000;
-const SCHEDULES: usize = 5_000;
+pub(crate) const SCHEDULES: usize = 5_000;
 const REFUSED: usize = 100;
 /// Most that an overview shows of each sort.
 const SHOWN: usize = 100;
@@ -41,11 +43,14 @@ pub struct Picture {
     /// Shared with the pictures before, as far as nothing has changed.
     pub(crate) locks: BTreeMap<LockId, Arc<LockRecord>>,
     pub(crate) schedules: BTreeMap<ScheduleName, Arc<ScheduleView>>,
+    /// Number of schedules whose names are known.
+    pub(crate) names: usize,
     /// Waiters for plain locks.
     pub(crate) queues: BTreeMap<LockId, Queue>,
     /// Records that could not be read, until their source was read again.
     refused: BTreeMap<Source, Vec<(String, Refusal)>>,
     pub(crate) read: Coverage,
+    pub(crate) unreadable: BTreeMap<Area, String>,
     pub(crate) trouble: Option<String>,
     pub(crate) deaf: Option<String>,
     /// Changes of the last hour, computed at the first use: every screen needs them.
@@ -62,6 +67,46 @@ pub(crate) enum Source {
     Schedule(ScheduleName),
 }
 
+/// Part of a namespace that is read by itself.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Area {
+    /// The sessions.
+    Sessions,
+    /// The plain locks.
+    Locks,
+    /// The latest grants, and records that hints name.
+    Latest,
+    /// The tasks of a spread; the schedules are those of `tenure.schedules`.
+    Tasks(SpreadName),
+    /// The records of the schedules.
+    Schedules,
+    /// The ledgers.
+    Ledgers,
+    /// The waiters for plain locks.
+    Waiters,
+}
+
+impl fmt::Display for Area {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sessions => f.write_str("sessions"),
+            Self::Locks => f.write_str("locks"),
+            Self::Latest => f.write_str("latest changes"),
+            Self::Tasks(spread) => write!(f, "tasks of {spread}"),
+            Self::Schedules => f.write_str("schedules"),
+            Self::Ledgers => f.write_str("ledgers"),
+            Self::Waiters => f.write_str("waiters"),
+        }
+    }
+}
+
+impl Serialize for Area {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
 /// Parts of the namespace that were read whole at least once, and are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -72,7 +117,7 @@ pub struct Coverage {
     pub locks: bool,
     /// The spreads all of whose tasks were read; the schedules are those of `tenure.schedules`.
     pub spreads: BTreeSet<SpreadName>,
-    /// All schedules, also those without an owner.
+    /// All schedules, also those without an owner, and the ledgers of all.
     pub schedules: bool,
 }
 
@@ -88,6 +133,8 @@ pub struct Overview {
     pub verdict: Verdict,
     /// The store does not answer, and why: what is shown is old.
     pub trouble: Option<String>,
+    /// Parts that the store refuses to read, and why.
+    pub unreadable: BTreeMap<Area, String>,
     /// No hints come, and why: what changes is seen later.
     pub deaf: Option<String>,
     /// Instances, and those that ended within the last hour: a hundred of them, the well ones last.
@@ -121,6 +168,8 @@ pub struct LockQueue {
     pub lock: Lock,
     /// Waiters, the longest wait first.
     pub queue: Queue,
+    /// Liveness of each of them.
+    pub lives: Vec<Liveness>,
 }
 
 /// A record that cannot be used.
@@ -141,9 +190,11 @@ impl Picture {
             sessions: BTreeMap::new(),
             locks: BTreeMap::new(),
             schedules: BTreeMap::new(),
+            names: 0,
             queues: BTreeMap::new(),
             refused: BTreeMap::new(),
             read: Coverage::default(),
+            unreadable: BTreeMap::new(),
             trouble: None,
             deaf: None,
             changes: OnceLock::new(),
@@ -173,6 +224,12 @@ impl Picture {
     #[must_use]
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
+    }
+
+    /// Parts that the store refuses to read, and why: of them, what is shown is old, and the rest is fresh.
+    #[must_use]
+    pub const fn unreadable(&self) -> &BTreeMap<Area, String> {
+        &self.unreadable
     }
 
     /// Why no hints come, if none do: what changes is seen later.
@@ -231,11 +288,14 @@ impl Picture {
         self.queues.remove(id);
     }
 
-    pub(crate) fn take_schedule(&mut self, record: ScheduleRecord, runs: Vec<RunRecord>, is_all: bool) {
+    /// Takes in a schedule, and the end of its ledger; an empty one that was not read replaces none that was.
+    pub(crate) fn take_schedule(&mut self, record: ScheduleRecord, ledger: Ledger) {
         let name = record.id.name.clone();
-        let runner = schedule::on(&runs).and_then(|run| self.sessions.get(&run.session)).cloned();
+        if ledger.read_at.is_none() && self.schedules.contains_key(&name) {
+            return;
+        }
+        let runner = schedule::on(&ledger.runs).and_then(|run| self.sessions.get(&run.session)).cloned();
         let lives: SessionStates = runner.into_iter().collect();
-        let ledger = Ledger { runs, is_all, read_at: self.now };
         self.schedules.insert(name, Arc::new(ScheduleView::of(record, ledger, None, &lives, self.now)));
     }
 
@@ -261,10 +321,6 @@ impl Picture {
             retain_latest(&mut tasks, TASKS, |record| changed_at(record));
             self.locks = locks;
             self.locks.append(&mut tasks);
-        }
-        while self.schedules.len() > SCHEDULES {
-            self.read.schedules = false;
-            self.schedules.pop_last();
         }
         let locks = &self.locks;
         self.queues.retain(|id, _| locks.contains_key(id));
@@ -396,7 +452,8 @@ impl Picture {
         let queue = |(id, queue): (&LockId, &Queue)| {
             let record = LockRecord::clone(self.locks.get(id)?);
             let lock = Lock::of(record, &lives, self.now);
-            (!queue.waiters.is_empty()).then(|| LockQueue { lock, queue: queue.clone() })
+            let of_waiters = lives_of(queue, &lives, self.now);
+            (!queue.waiters.is_empty()).then(|| LockQueue { lock, queue: queue.clone(), lives: of_waiters })
         };
         self.queues.iter().filter_map(queue).collect()
     }
@@ -422,6 +479,13 @@ impl Picture {
     #[must_use]
     pub fn schedule_count(&self) -> usize {
         self.schedules.len()
+    }
+
+    /// Returns the number of schedules whose ledgers were read, and of those whose names are known.
+    #[must_use]
+    pub fn schedules_read(&self) -> (usize, usize) {
+        let read = self.schedules.values().filter(|one| one.ledger.read_at.is_some()).count();
+        (read, self.names.max(self.schedules.len()))
     }
 
     /// A schedule was read some time ago: its owner, and what is due, are as of now.
@@ -505,6 +569,7 @@ impl Picture {
             now: self.now,
             verdict: self.verdict().clone(),
             trouble: self.trouble.clone(),
+            unreadable: self.unreadable.clone(),
             deaf: self.deaf.clone(),
             instances,
             alive,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  first turn  sessions ─▶ schedules, spreads, locks: a page each ─▶ latest grants ─▶ ledgers of a page of schedules
+//!  next turns  the same, and ten pages of names and of ledgers each, until all were read
 //!  each turn   sessions ─▶ a page of one kind of lock ─▶ latest grants ─▶ ledgers of what was due, and of a few others
 //!  a hint      the records that it names
 //! ```
@@ -12,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{Picture, Reader, Source, reader::holder};
+use crate::{Area, Ledger, Picture, Reader, Source, picture::SCHEDULES, reader::holder};
 use tenure::{
     StoreError,
     clock::Moment,
@@ -34,6 +35,8 @@ const LINES: usize = 2;
 /// Schedules whose ledgers are read in one turn, and those of them that were read before and have no news.
 const LEDGERS: usize = 100;
 const REST: usize = 10;
+/// Pages of names, and of ledgers that were not read yet, in one turn after the first.
+const BATCHES: usize = 10;
 /// The walk over all records of schedules finds those that have no lock: a page each turn until all were seen once,
 /// and so many each so many turns afterwards.
 const WALK: usize = 3;
@@ -63,6 +66,8 @@ pub(crate) struct Poller {
     /// Records that hints name, to be read.
     wanted: Pending,
     turn: u64,
+    /// The turn has left ledgers that were not read yet.
+    pub(crate) is_behind: bool,
 }
 
 /// A listing that is read a page at a time, over and over.
@@ -142,6 +147,7 @@ impl Poller {
             waiting: VecDeque::new(),
             wanted: Pending::default(),
             turn: 0,
+            is_behind: false,
         }
     }
 
@@ -157,7 +163,8 @@ impl Poller {
 
     /// A turn has ended so: what it could not read is old.
     pub(crate) fn ended(&mut self, error: Option<&StoreError>) {
-        self.picture.trouble = error.map(ToString::to_string);
+        let unread = self.picture.unreadable.get(&Area::Sessions).filter(|_| !self.has_begun());
+        self.picture.trouble = error.map(ToString::to_string).or_else(|| unread.cloned());
     }
 
     /// The topics that ring of what is in the picture.
@@ -174,43 +181,58 @@ impl Poller {
     ///
     /// A refusal of the store does not keep it from the rest; a store that does not answer at all ends the turn.
     pub(crate) async fn turn(&mut self) -> Result<(), StoreError> {
+        self.is_behind = false;
         let read = self.parts().await;
         self.picture.keep_in_bounds();
+        self.count_schedules();
         self.turn += 1;
         read
     }
 
     async fn parts(&mut self) -> Result<(), StoreError> {
-        let mut refused = None;
-        let mut tolerate = |read: Result<(), StoreError>| match read {
-            Err(error) if error.is_retryable() => Err(error),
-            Err(error) => {
-                refused.get_or_insert(error);
-                Ok(())
-            }
-            Ok(()) => Ok(()),
-        };
-        tolerate(self.list_sessions().await)?;
+        let read = self.list_sessions().await;
+        self.note(Area::Sessions, read)?;
         self.learn_kinds();
         let at_once = if self.turn == 0 { FIRST_SPREADS + 2 } else { 1 };
         for _ in 0..at_once.min(self.order.len()) {
             // Whatever comes of it, the next turn is that of the next one.
             self.order.rotate_left(1);
             if let Some(kind) = self.order.back().cloned() {
-                tolerate(self.list_locks(&kind).await)?;
+                let read = self.list_locks(&kind).await;
+                self.note(kind.spread().map_or(Area::Locks, Area::Tasks), read)?;
             }
         }
-        tolerate(self.grants().await)?;
+        let latest = self.grants().await;
         self.wanted.resync = false;
-        if self.turn > 0 && !self.has_walked {
-            tolerate(self.walk(Reader::PAGE).await)?;
-        } else if self.turn % WALKS == 1 {
-            tolerate(self.walk(WALK).await)?;
+        // No read of the first turn: MongoDB has a command for each record.
+        if self.has_walked && self.turn % WALKS == 1 {
+            let read = self.walk(WALK).await;
+            self.note(Area::Schedules, read)?;
         }
-        tolerate(self.ledgers().await)?;
-        tolerate(self.queues().await)?;
-        tolerate(self.read_hinted().await)?;
-        refused.map_or(Ok(()), Err)
+        for _ in 0..if self.turn == 0 || self.has_walked { 0 } else { BATCHES } {
+            let read = self.walk(Reader::PAGE).await;
+            let is_over = read.is_err() || self.has_walked;
+            self.note(Area::Schedules, read)?;
+            if is_over {
+                break;
+            }
+        }
+        let read = self.ledgers().await;
+        self.note(Area::Ledgers, read)?;
+        let read = self.queues().await;
+        self.note(Area::Waiters, read)?;
+        let hinted = self.read_hinted().await;
+        self.note(Area::Latest, latest.and(hinted))
+    }
+
+    /// Notes whether a part can be read. A store that does not answer at all ends the turn.
+    fn note(&mut self, area: Area, read: Result<(), StoreError>) -> Result<(), StoreError> {
+        match read {
+            Err(error) if error.is_retryable() => return Err(error),
+            Err(error) => drop(self.picture.unreadable.insert(area, error.to_string())),
+            Ok(()) => drop(self.picture.unreadable.remove(&area)),
+        }
+        Ok(())
     }
 
     /// Reads everything, a page after the other.
@@ -231,7 +253,7 @@ impl Poller {
                 break;
             }
         }
-        while self.waiting.iter().any(|name| !self.picture.schedules.contains_key(name)) {
+        while self.waiting.iter().any(|name| self.is_unread(name)) {
             self.ledgers().await?;
         }
         let is_unread = |id: &LockId| id.kind == Kind::Lock && !self.picture.queues.contains_key(id);
@@ -240,6 +262,7 @@ impl Poller {
             self.queues().await?;
         }
         self.picture.keep_in_bounds();
+        self.count_schedules();
         Ok(())
     }
 
@@ -384,7 +407,10 @@ impl Poller {
             round.found.kept.retain(|id| known.contains_key(id));
         }
         let ended = round.absorb_page(items.iter().map(|record| record.id.clone()), refused, next);
-        self.find_holders(&items).await?;
+        if !self.picture.read.sessions {
+            // No session is missing before the round of the sessions has ended.
+            self.find(items.iter().filter_map(holder)).await?;
+        }
         for record in items {
             self.take_lock(record);
         }
@@ -401,14 +427,10 @@ impl Poller {
         Ok(())
     }
 
-    /// Reads the holders that the round of the sessions has not come to: no session is missing before it has ended.
-    async fn find_holders(&mut self, records: &[LockRecord]) -> Result<(), StoreError> {
-        if self.picture.read.sessions {
-            return Ok(());
-        }
-        let holders = records.iter().filter_map(holder);
-        let unknown = holders.filter(|session| !self.picture.sessions.contains_key(session)).collect();
-        self.observe(unknown).await
+    /// Reads sessions that are not known yet. If they are refused, the list of the sessions is, too, and says so.
+    async fn find(&mut self, sessions: impl Iterator<Item = SessionId>) -> Result<(), StoreError> {
+        let unknown = sessions.filter(|session| !self.picture.sessions.contains_key(session)).collect();
+        self.observe(unknown).await.or_else(|error| if error.is_retryable() { Err(error) } else { Ok(()) })
     }
 
     fn take_lock(&mut self, record: LockRecord) {
@@ -417,10 +439,8 @@ impl Poller {
         }
         if record.id.kind == Kind::Schedule
             && let Ok(name) = ScheduleName::new(record.id.key.as_str())
-            && !self.picture.schedules.contains_key(&name)
-            && !self.waiting.contains(&name)
         {
-            self.waiting.push_front(name);
+            self.note_name(name);
         }
         self.picture.take_lock(record);
     }
@@ -479,6 +499,7 @@ impl Poller {
         let next: Vec<_> = in_order(unread.chain(others)).take(LINES).collect();
         for id in next {
             let queue = self.reader.queue(id.clone(), WAITERS).await?;
+            self.find(queue.waiters.iter().map(|waiter| waiter.by.session)).await?;
             self.picture.take_queue(id, queue);
         }
         Ok(())
@@ -486,9 +507,50 @@ impl Poller {
 
     // ----- schedules
 
+    fn is_unread(&self, name: &ScheduleName) -> bool {
+        self.picture.schedules.get(name).is_none_or(|schedule| schedule.ledger.read_at.is_none())
+    }
+
+    /// Notes a schedule to be read, if there is room for it.
+    fn note_name(&mut self, name: ScheduleName) {
+        let is_known = self.picture.schedules.contains_key(&name) || self.waiting.contains(&name);
+        if !is_known && self.waiting.len() < SCHEDULES {
+            self.waiting.push_front(name);
+        }
+    }
+
+    fn count_schedules(&mut self) {
+        let unread = self.waiting.iter().filter(|name| self.is_unread(name)).count();
+        self.picture.names = self.waiting.len();
+        self.picture.read.schedules = self.has_walked && unread == 0 && self.waiting.len() < SCHEDULES;
+        self.is_behind &= unread > 0;
+    }
+
+    /// Reads ledgers: in the first turn a batch, and then those that were not read yet, a batch after the other.
+    async fn ledgers(&mut self) -> Result<(), StoreError> {
+        let unread: Vec<_> = self.waiting.iter().filter(|name| self.is_unread(name)).cloned().collect();
+        let ids = unread.iter().take(MANY).filter(|name| !self.picture.schedules.contains_key(name));
+        let ids: Vec<_> = ids.map(|name| self.id_of(name)).collect();
+        if ids.len() > LEDGERS {
+            for seen in self.reader.seen_schedules(&ids).await? {
+                if let ScheduleSeen::Found(record) = seen {
+                    self.picture.take_schedule(record, Ledger::default());
+                }
+            }
+        }
+        self.some_ledgers().await?;
+        let batches = if self.turn == 0 { 0 } else { BATCHES - 1 };
+        for batch in unread.chunks(LEDGERS).take(batches) {
+            let still = batch.iter().filter(|name| self.is_unread(name) && self.waiting.contains(name));
+            self.read_schedules(still.cloned().collect()).await?;
+        }
+        self.is_behind = true;
+        Ok(())
+    }
+
     /// Reads the ledgers of schedules that had a tick or are in a run, of those that were not read yet, and of a few
     /// others: of each sort those first that wait longest.
-    async fn ledgers(&mut self) -> Result<(), StoreError> {
+    async fn some_ledgers(&mut self) -> Result<(), StoreError> {
         let now = self.picture.now();
         let has_news = |schedule: &super::ScheduleView| {
             schedule.running
@@ -499,9 +561,9 @@ impl Poller {
         let (mut new, mut news, mut rest) = (Vec::new(), Vec::new(), Vec::new());
         for name in &self.waiting {
             match self.picture.schedules.get(name) {
-                None => new.push(name),
-                Some(schedule) if has_news(schedule) => news.push(name),
-                Some(_) => rest.push(name),
+                Some(schedule) if schedule.ledger.read_at.is_some() && has_news(schedule) => news.push(name),
+                Some(schedule) if schedule.ledger.read_at.is_some() => rest.push(name),
+                _ => new.push(name),
             }
         }
         // However many have news, new ones are found, and none is left out.
@@ -511,15 +573,15 @@ impl Poller {
         self.read_schedules(names).await
     }
 
+    fn id_of(&self, name: &ScheduleName) -> ScheduleId {
+        ScheduleId { namespace: self.reader.namespace().clone(), name: name.clone() }
+    }
+
     async fn read_schedules(&mut self, names: Vec<ScheduleName>) -> Result<(), StoreError> {
         if names.is_empty() {
             return Ok(());
         }
-        let id = |name: &ScheduleName| ScheduleId {
-            namespace: self.reader.namespace().clone(),
-            name: name.clone(),
-        };
-        let ids: Vec<_> = names.iter().map(id).collect();
+        let ids: Vec<_> = names.iter().map(|name| self.id_of(name)).collect();
         let seen = self.reader.seen_schedules(&ids).await?;
         let ledgers = self.reader.last_runs(&ids, super::ScheduleView::RUNS).await?;
         let read: BTreeSet<_> = names.iter().cloned().collect();
@@ -527,10 +589,13 @@ impl Poller {
         for (name, (seen, ledger)) in names.into_iter().zip(seen.into_iter().zip(ledgers)) {
             let source = Source::Schedule(name.clone());
             match seen {
+                ScheduleSeen::Found(_) if self.waiting.len() >= SCHEDULES => {}
                 ScheduleSeen::Found(record) => {
                     self.records.found.kept.insert(name.clone());
                     self.picture.refuse(source, Vec::new());
-                    self.picture.take_schedule(record, ledger.items, ledger.next.is_none());
+                    let read_at = Some(self.picture.now);
+                    let ledger = Ledger { is_all: ledger.next.is_none(), runs: ledger.items, read_at };
+                    self.picture.take_schedule(record, ledger);
                     self.waiting.push_back(name);
                 }
                 ScheduleSeen::Absent => {
@@ -549,15 +614,15 @@ impl Poller {
     /// Goes over the records of all schedules: one that had no owner for long has no lock any more.
     async fn walk(&mut self, at_most: usize) -> Result<(), StoreError> {
         let page = self.reader.schedule_records(self.records.after.clone(), at_most).await?;
-        let names: Vec<_> = page.items.into_iter().map(|record| record.id.name).collect();
-        for name in &names {
-            if !self.picture.schedules.contains_key(name) && !self.waiting.contains(name) {
-                self.waiting.push_front(name.clone());
+        let names: Vec<_> = page.items.iter().map(|record| record.id.name.clone()).collect();
+        for record in page.items {
+            self.note_name(record.id.name.clone());
+            if self.picture.schedules.len() < SCHEDULES {
+                self.picture.take_schedule(record, Ledger::default());
             }
         }
         if let Some(all) = self.records.absorb_page(names, page.refused, page.next) {
             self.picture.refuse(Source::Schedules, all.refused);
-            self.picture.read.schedules = true;
             self.has_walked = true;
         }
         Ok(())

@@ -16,8 +16,8 @@ use tenure::{
     clock::Moment,
     model::{Holder, Kind, LockId, Namespace, RunRecord, ScheduleId, SessionId, StoreTime},
     store::{
-        Beats, Cursor, LockRecord, LockSeen, Page, RunPage, ScheduleRecord, ScheduleSeen, SessionRecord,
-        Store,
+        Beats, Cursor, LockRecord, LockSeen, Page, Queue, Refusal, RunPage, ScheduleRecord, ScheduleSeen,
+        SessionRecord, SessionSeen, Store,
     },
 };
 
@@ -150,7 +150,7 @@ impl Reader {
         at_most: usize,
     ) -> Result<Page<Lock>, StoreError> {
         let page = self.lock_records(kind, after, at_most).await?;
-        let lives = self.observe(page.items.iter().filter_map(holder)).await?;
+        let lives = self.observe_if_allowed(page.items.iter().filter_map(holder)).await?;
         let now = self.now();
         Ok(page.map(|record| Lock::of(record, &lives, now)))
     }
@@ -233,6 +233,21 @@ impl Reader {
         records.for_each(|record| beats.correct(record, moment, wall));
     }
 
+    /// Reads these sessions. All are unreadable if the store refuses to read any.
+    async fn observe_if_allowed(
+        &self,
+        sessions: impl IntoIterator<Item = SessionId> + Clone,
+    ) -> Result<SessionStates, StoreError> {
+        match self.observe(sessions.clone()).await {
+            Err(error) if !error.is_retryable() => {
+                let refusal = Refusal::Damaged { field: "session".to_owned(), problem: error.to_string() };
+                let refused = |session| (session, SessionSeen::Refused(refusal.clone()));
+                Ok(sessions.into_iter().map(refused).collect())
+            }
+            lives => lives,
+        }
+    }
+
     /// Reads all that is known of one key: its record, its holder's session, and its waiters.
     ///
     /// # Errors
@@ -240,11 +255,15 @@ impl Reader {
     /// If the store does not answer.
     pub async fn key(&self, id: LockId) -> Result<KeyDetails, StoreError> {
         let seen = self.seen_locks(std::slice::from_ref(&id)).await?.pop().unwrap_or(LockSeen::Absent);
-        let queue = self.store.waiters(id.clone(), WAITERS, LIMIT).await?;
+        let (queue, waiters_unreadable) = match self.queue(id.clone(), WAITERS).await {
+            Err(error) if !error.is_retryable() => (Queue::default(), Some(error.to_string())),
+            queue => (queue?, None),
+        };
         let session = if let LockSeen::Found(record) = &seen { holder(record) } else { None };
-        let lives = self.observe(session).await?;
+        let waiters = queue.waiters.iter().map(|waiter| waiter.by.session);
+        let lives = self.observe_if_allowed(session.into_iter().chain(waiters)).await?;
         let now = self.now();
-        Ok(KeyDetails::of(id, seen, queue, &lives, now))
+        Ok(KeyDetails { waiters_unreadable, ..KeyDetails::of(id, seen, queue, &lives, now) })
     }
 
     /// Reads the first waiters of a lock.
@@ -253,7 +272,10 @@ impl Reader {
     ///
     /// If the store does not answer.
     pub async fn queue(&self, id: LockId, at_most: usize) -> Result<tenure::store::Queue, StoreError> {
-        self.store.waiters(id, at_most, LIMIT).await
+        // One more than is shown tells whether there are others.
+        let mut queue = self.store.waiters(id, at_most + 1, LIMIT).await?;
+        queue.waiters.truncate(at_most);
+        Ok(queue)
     }
 
     /// Reads the locks that these sessions were granted last, the latest grant first.
@@ -348,7 +370,7 @@ impl Reader {
         let now = self.now();
         let both = ledgers.into_iter().zip(locks);
         let looks = records.into_iter().zip(both).map(|(record, (ledger, lock))| {
-            let ledger = Ledger { is_all: ledger.next.is_none(), runs: ledger.items, read_at: now };
+            let ledger = Ledger { is_all: ledger.next.is_none(), runs: ledger.items, read_at: Some(now) };
             ScheduleView::of(record, ledger, lock.as_ref(), &lives, now)
         });
         Ok((looks.collect(), now))

@@ -41,15 +41,15 @@ pub struct ScheduleView {
 }
 
 /// The end of a ledger, as it was read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Ledger {
     /// Last entries of the ledger, the last one first.
     pub runs: Vec<RunRecord>,
     /// True if the ledger has no other entries.
     #[serde(rename = "runs_whole")]
     pub is_all: bool,
-    /// Time of the read: ticks that were due later are not in it.
-    pub read_at: StoreTime,
+    /// Time of the read: ticks that were due later are not in it. None if it was not read yet.
+    pub read_at: Option<StoreTime>,
 }
 
 /// Owner of a schedule.
@@ -72,6 +72,8 @@ pub struct Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ScheduleState {
+    /// The ledger was not read yet.
+    Unread,
     /// Never run, so not defined yet.
     Undefined,
     /// Held back.
@@ -93,6 +95,7 @@ pub enum ScheduleState {
 impl fmt::Display for ScheduleState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Unread => f.write_str("not read yet"),
             Self::Undefined => f.write_str("not run yet"),
             Self::Paused => f.write_str("paused"),
             Self::Overdue { by } => write!(f, "overdue by {}", length(*by)),
@@ -123,7 +126,8 @@ impl ScheduleView {
         let owner = lock.and_then(|lock| Owner::of(lock, lives, now));
         let Ledger { runs, is_all, read_at } = &ledger;
         let running = on(runs).is_some_and(|run| !lives.life(run.session, now).looks_dead());
-        let due = Overdue::of(&record, runs, *is_all, now.min(*read_at), Duration::ZERO).filter(|_| !running);
+        let due = read_at.and_then(|at| Overdue::of(&record, runs, *is_all, now.min(at), Duration::ZERO));
+        let due = due.filter(|_| !running);
         let paused = record.pause.as_ref().is_some_and(Pause::is_on);
         let status = ScheduleStatus::of(record, runs.clone());
         let rules = status.rules(if paused { 0 } else { Self::NEXT }, now);
@@ -153,6 +157,7 @@ impl ScheduleView {
     #[must_use]
     pub fn state(&self, ttl: Duration) -> ScheduleState {
         match self.overdue {
+            _ if self.ledger.read_at.is_none() => ScheduleState::Unread,
             _ if self.paused => ScheduleState::Paused,
             _ if self.status.record.definition.is_none() => ScheduleState::Undefined,
             Some(by) if by > PATIENCE + ttl * 2 => ScheduleState::Overdue { by },
@@ -225,7 +230,7 @@ mod tests {
     }
 
     fn looked(runs: Vec<RunRecord>, beat_at: StoreTime, now: StoreTime) -> ScheduleView {
-        let ledger = Ledger { runs, is_all: true, read_at: now };
+        let ledger = Ledger { runs, is_all: true, read_at: Some(now) };
         ScheduleView::of(hourly(), ledger, Some(&owned()), &lives(beat_at), now)
     }
 
@@ -244,7 +249,7 @@ mod tests {
     #[test]
     fn of_what_was_due_after_it_was_read_a_ledger_does_not_tell() {
         let of = |read_at| {
-            let ledger = Ledger { runs: vec![run(60)], is_all: true, read_at };
+            let ledger = Ledger { runs: vec![run(60)], is_all: true, read_at: Some(read_at) };
             ScheduleView::of(hourly(), ledger, Some(&owned()), &lives(at(61)), at(190)).due
         };
         assert_eq!((of(at(119)), of(at(121))), (None, Some(at(120))));
@@ -263,7 +268,7 @@ mod tests {
     fn a_schedule_that_is_paused_has_no_next_tick() {
         let mut record = hourly();
         record.pause = Some(Pause::new(at(10), "ops".parse().unwrap(), Why::shortened("repairs")));
-        let ledger = Ledger { runs: Vec::new(), is_all: true, read_at: at(70) };
+        let ledger = Ledger { runs: Vec::new(), is_all: true, read_at: Some(at(70)) };
         let seen = ScheduleView::of(record, ledger, None, &lives(at(70)), at(70));
         assert_eq!((seen.paused, &seen.next[..], seen.due, &seen.owner), (true, &[][..], None, &None));
         assert_eq!(seen.state(TTL), ScheduleState::Paused);

@@ -75,11 +75,20 @@ pub fn why_ended(run: &RunRecord) -> Option<&Why> {
     }
 }
 
-/// A text without control characters: a text in a store must not move the cursor of its reader.
+/// A text without control characters, and without those that turn or hide others: a text in a store must not move the
+/// cursor of its reader, nor look like another.
 #[must_use]
 pub fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{b7}' } else { c }).collect()
+    let is_told = |c: char| !c.is_control() && !HIDES.contains(&c);
+    text.chars().map(|c| if is_told(c) { c } else { '\u{b7}' }).collect()
 }
+
+/// Zero width, and changes of direction.
+const HIDES: [char; 17] = [
+    '\u{61c}', '\u{200b}', '\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}', '\u{202a}', '\u{202b}',
+    '\u{202c}', '\u{202d}', '\u{202e}', '\u{2060}', '\u{2066}', '\u{2067}', '\u{2068}', '\u{2069}',
+    '\u{feff}',
+];
 
 #[cfg(test)]
 mod tests {
@@ -104,6 +113,6 @@ mod tests {
     fn an_instant_ahead_is_told_as_ahead_and_control_characters_are_replaced() {
         let at = |seconds: i64| StoreTime::from_millis(1_000_000 + seconds * 1000);
         assert_eq!((ago(at(0), at(5)), ago(at(5), at(0))), ("5 s ago".to_owned(), "in 5 s".to_owned()));
-        assert_eq!(one_line("a\u{1b}[2Jb"), "a\u{b7}[2Jb");
+        assert_eq!(one_line("a\u{1b}[2Jb\u{202e}\u{200b}"), "a\u{b7}[2Jb\u{b7}\u{b7}");
     }
 }

@@ -228,11 +228,11 @@ fn is_foreign(headers: &HeaderMap) -> bool {
 }
 
 fn reason(why: &str) -> Result<Why, Problem> {
-    let why = why.trim();
+    let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
     if why.is_empty() {
         return Err(Problem::bad("the reason is missing: write why, for others to read"));
     }
-    Why::new(why).map_err(|error| Problem::bad(format!("why: {error}")))
+    Why::new(&why).map_err(|error| Problem::bad(format!("why: {error}")))
 }
 
 fn field<'a>(value: Option<&'a String>, name: &str) -> Result<&'a str, Problem> {

@@ -11,9 +11,9 @@ use axum::{
 use maud::Markup;
 use serde::{Serialize, de::DeserializeOwned};
 use tenure::StoreError;
-use tenure_look::{NotLoaded, Picture};
+use tenure_look::{Area, NotLoaded, Picture};
 
-use crate::{Shared, address::Base, live, page};
+use crate::{Shared, address::Base, draw::tables, live, page};
 
 /// Form of the answer that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +76,19 @@ pub(crate) trait Screen: Serialize + Send + Sync + Sized + 'static {
     ) -> impl Future<Output = Result<Arc<Self>, Problem>> + Send;
 
     fn title(&self) -> String;
+
+    /// Returns whether that part of the namespace is of concern here, so that it is told if it cannot be read.
+    fn concerns(&self, _: &Area) -> bool {
+        true
+    }
+
+    /// Returns its parts, and above them what cannot be read.
+    fn all_parts(&self, context: &RenderContext) -> Vec<Part> {
+        let unreadable = context.picture.unreadable().iter().filter(|(area, _)| self.concerns(area));
+        let mut parts = vec![Part::new("unreadable", tables::unreadable(unreadable))];
+        parts.extend(self.parts(context));
+        parts
+    }
 
     fn parts(&self, context: &RenderContext) -> Vec<Part>;
 }

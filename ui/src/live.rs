@@ -113,7 +113,7 @@ async fn drawn<S: Screen>(
             let hash = without_ages(&html);
             Drawn { id: part.id, hash, data: json!({ "id": part.id, "html": html }).to_string() }
         };
-        Ok((Arc::downgrade(picture), screen.parts(&context).into_iter().map(part).collect()))
+        Ok((Arc::downgrade(picture), screen.all_parts(&context).into_iter().map(part).collect()))
     };
     let is_of_it = |_, known: &(Weak<Picture>, Vec<Drawn>)| known.0.as_ptr() == Arc::as_ptr(picture);
     shared.drawn.get_while(viewed, is_of_it, draw).await

@@ -37,6 +37,13 @@ fn text(picture: &Picture) -> String {
     text.sample("tenure_picture_time_seconds", &[], overview.now.as_millis() / 1000);
     text.family("tenure_picture_stale", "1 if the store does not answer, so that the rest is old.");
     text.sample("tenure_picture_stale", &[], i64::from(overview.trouble.is_some()));
+    text.family(
+        "tenure_picture_unreadable",
+        "1 for each part that the store refuses to read: it is old, or not there.",
+    );
+    for area in overview.unreadable.keys() {
+        text.sample("tenure_picture_unreadable", &[("part", &area.to_string())], 1);
+    }
     text.family("tenure_instances", "Instances by their state; instances that have ended count for an hour.");
     let counts = [
         (Liveness::Alive, overview.alive),

@@ -35,7 +35,7 @@ pub(crate) fn page<S: Screen>(shared: &Shared, screen: &S, context: &RenderConte
     let (base, title) = (&context.base, screen.title());
     let main = html! {
         h1 { (name(&title)) }
-        @for part in screen.parts(context) {
+        @for part in screen.all_parts(context) {
             section id=(part.id) { (part.html) }
         }
     };

@@ -114,15 +114,18 @@ fn text(shown: &KeyDetails, record: &LockRecord) -> String {
 }
 
 fn queue(shown: &KeyDetails, now: StoreTime) -> String {
+    if let Some(why) = &shown.waiters_unreadable {
+        return format!("\nIts waiters cannot be read: {}\n", one_line(why));
+    }
     if shown.waiters.is_empty() {
         return String::new();
     }
     let mut table = Table::new(["", "WAITING", "SINCE", "WHO", "WHY"]);
-    for (at, waiter) in shown.waiters.iter().enumerate() {
+    for (at, (waiter, life)) in shown.waiters.iter().zip(&shown.waiter_lives).enumerate() {
         let by = &waiter.by;
         table.row([
             (at + 1).to_string(),
-            by.holder.to_string(),
+            format!("{}{}", by.holder, life.mark()),
             times::ago(waiter.since, now),
             said(by.who.as_ref()),
             said(by.why.as_ref()),

@@ -42,7 +42,7 @@ pub(crate) fn link_to_run(base: &Base, run: &RunRecord, after: Option<&str>) -> 
 pub(crate) fn cells(base: &Base, schedule: &ScheduleView) -> Markup {
     let runs = &schedule.ledger.runs;
     html! {
-        @if runs.is_empty() { span.quiet { "no run yet" } } @else {
+        @if runs.is_empty() { span.quiet { @if schedule.ledger.read_at.is_some() { "no run yet" } @else { "-" } } } @else {
             ol.runs {
                 @for run in runs.iter().rev() {
                     @let is_on = schedule.is_on(run);

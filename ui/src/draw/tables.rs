@@ -1,15 +1,12 @@
 //! Tables that several screens have.
 
 use maud::{Markup, html};
-use tenure::{
-    model::StoreTime,
-    store::{Past, Waiter},
-};
-use tenure_look::{Group, Picture, Refused, Severity, length};
+use tenure::{model::StoreTime, store::Past};
+use tenure_look::{Area, Group, KeyDetails, Picture, Refused, Severity, length, one_line};
 
 use super::{
     hour::severity,
-    text::{instant, name, since},
+    text::{instant, life, name, since},
 };
 
 /// Draws the former holders of a key, the last one first.
@@ -40,17 +37,19 @@ pub(crate) fn past(past: &[Past], now: StoreTime) -> Markup {
 }
 
 /// Draws the waiters for a key.
-pub(crate) fn waiters(waiters: &[Waiter], is_whole: bool, now: StoreTime) -> Markup {
+pub(crate) fn waiters(look: &KeyDetails) -> Markup {
+    let (waiters, is_whole, now) = (&look.waiters, look.whole, look.now);
     html! {
-        @if waiters.is_empty() { p.quiet { "No instance waits for it." } } @else {
+        @if let Some(why) = &look.waiters_unreadable { (unreadable([(&Area::Waiters, why)].into_iter())) }
+        @else if waiters.is_empty() { p.quiet { "No instance waits for it." } } @else {
             div.scroll {
                 table {
                     caption { "Waiters, longest first" }
                     thead { tr { th scope="col" { "Waiting" } th scope="col" { "Since" } th scope="col" { "Who" } th scope="col" { "Why" } } }
                     tbody {
-                        @for one in waiters {
+                        @for (one, how) in waiters.iter().zip(&look.waiter_lives) {
                             tr {
-                                th scope="row" { (name(one.by.holder.as_str())) }
+                                th scope="row" { (name(one.by.holder.as_str())) (life(*how)) }
                                 td { (since(one.since, now)) }
                                 td { @if let Some(who) = &one.by.who { (name(who.as_str())) } }
                                 td { @if let Some(why) = &one.by.why { (name(why.as_str())) } }
@@ -84,6 +83,15 @@ pub(crate) fn changes(groups: &[Group], now: StoreTime) -> Markup {
     }
 }
 
+/// Draws notices of parts that the store refuses to read.
+pub(crate) fn unreadable<'a>(parts: impl Iterator<Item = (&'a Area, &'a String)>) -> Markup {
+    html! {
+        @for (area, why) in parts {
+            p.bad { "The " (one_line(&area.to_string())) " cannot be read: " (one_line(why)) "; the rest is fresh." }
+        }
+    }
+}
+
 /// Draws notices of records that cannot be read, and of records that were not read yet.
 pub(crate) fn gaps(picture: &Picture) -> Markup {
     let (read, cannot) = (picture.read(), picture.refused());
@@ -94,7 +102,17 @@ pub(crate) fn gaps(picture: &Picture) -> Markup {
         @if !read.sessions { p.quiet { "Not all sessions were read yet." } }
         @if !read.locks { p.quiet { "Of the locks, only the latest grants and the locks read so far are shown." } }
         @if unread > 0 { p.quiet { "Of " (unread) " of the spreads, only the tasks read so far are shown." } }
-        @if !read.schedules { p.quiet { "The search for schedules without an owner is not complete yet." } }
+        (unread_schedules(picture))
+    }
+}
+
+/// Says how many schedules were read, unless all were.
+pub(crate) fn unread_schedules(picture: &Picture) -> Markup {
+    let (read, known) = picture.schedules_read();
+    html! {
+        @if !picture.read().schedules {
+            p.quiet { (read) " of " (known) " schedules were read yet; schedules without an owner are still being looked for." }
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use tenure::{
     model::{Key, Kind, LockId},
     spread::TaskState,
 };
-use tenure_look::{KeyDetails, Picture, length, one_line};
+use tenure_look::{Area, KeyDetails, Picture, length, one_line};
 
 use super::FRESH;
 use crate::{
@@ -81,16 +81,17 @@ impl answer::Screen for Screen {
         format!("{} {}", capital(&kind(&self.look.id.kind)), self.look.id.key)
     }
 
+    fn concerns(&self, area: &Area) -> bool {
+        *area == Area::Sessions
+    }
+
     fn parts(&self, context: &RenderContext) -> Vec<Part> {
         let now = self.look.now;
         let past = self.look.record.as_ref().map(|record| record.past.clone()).unwrap_or_default();
         vec![
             Part::new("about", self.about(context)),
             Part::new("acts", self.acts(context)),
-            Part::new(
-                "queue",
-                html! { h2 { "Queue" } (tables::waiters(&self.look.waiters, self.look.whole, now)) },
-            ),
+            Part::new("queue", html! { h2 { "Queue" } (tables::waiters(&self.look)) }),
             Part::new("past", html! { h2 { "Before" } (tables::past(&past, now)) }),
         ]
     }

@@ -9,7 +9,7 @@ use tenure::{
     model::{Kind, StoreTime},
     store::Page,
 };
-use tenure_look::{Lock, Picture, Reader};
+use tenure_look::{Area, Lock, Picture, Reader};
 
 use super::{FRESH, cursor};
 use crate::{
@@ -55,6 +55,10 @@ impl answer::Screen for Screen {
             Kind::Lock => "Locks".to_owned(),
             other => format!("Keys: {}", kind(other)),
         }
+    }
+
+    fn concerns(&self, area: &Area) -> bool {
+        *area == Area::Sessions
     }
 
     fn parts(&self, context: &RenderContext) -> Vec<Part> {

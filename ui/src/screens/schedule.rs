@@ -9,7 +9,7 @@ use tenure::{
     model::{Entry, RunRecord, ScheduleId, ScheduleName, StoreTime},
     store::{RunPage, ScheduleSeen},
 };
-use tenure_look::{Picture, Reader, ScheduleView, ended, length, one_line};
+use tenure_look::{Area, Picture, Reader, ScheduleView, ended, length, one_line};
 
 use super::{FRESH, cursor, schedules};
 use crate::{
@@ -58,7 +58,8 @@ impl answer::Screen for Screen {
 
     async fn load(shared: &Shared, query: &Query, picture: &Picture) -> Result<Arc<Self>, Problem> {
         let name = ScheduleName::new(&query.name).map_err(Problem::bad)?;
-        let (known, after) = (picture.schedule(&name), cursor(query.after.as_ref())?);
+        let known = picture.schedule(&name).filter(|known| known.ledger.read_at.is_some());
+        let after = cursor(query.after.as_ref())?;
         let id = ScheduleId { namespace: picture.namespace().clone(), name };
         let (look, is_known) = (shared.ui.pictures.reader(), known.is_some());
         let read = async {
@@ -93,6 +94,10 @@ impl answer::Screen for Screen {
 
     fn title(&self) -> String {
         format!("Schedule {}", self.schedule.status.record.id.name)
+    }
+
+    fn concerns(&self, area: &Area) -> bool {
+        !matches!(area, Area::Locks | Area::Waiters)
     }
 
     fn parts(&self, context: &RenderContext) -> Vec<Part> {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use maud::{Markup, html};
 use serde::Serialize;
 use tenure::model::StoreTime;
-use tenure_look::{Picture, Reader, ScheduleState, ScheduleView};
+use tenure_look::{Area, Picture, Reader, ScheduleState, ScheduleView};
 
 use super::From;
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     address::Base,
     answer::{self, Part, Problem, RenderContext},
     draw::{
-        runs,
+        runs, tables,
         text::{instance, life, name, schedule, since},
     },
 };
@@ -43,9 +43,13 @@ impl answer::Screen for Screen {
         "Schedules".to_owned()
     }
 
+    fn concerns(&self, area: &Area) -> bool {
+        !matches!(area, Area::Locks | Area::Waiters)
+    }
+
     fn parts(&self, context: &RenderContext) -> Vec<Part> {
         let list = html! {
-            (table(&context.base, &self.items, context.picture.ttl(), self.now))
+            @if self.whole || !self.items.is_empty() { (table(&context.base, &self.items, context.picture.ttl(), self.now)) }
             @if self.from > 0 || self.next.is_some() {
                 p.pages {
                     @if self.from > 0 {
@@ -56,7 +60,7 @@ impl answer::Screen for Screen {
                     }
                 }
             }
-            @if !self.whole { p.quiet { "The search for schedules without an owner is not complete yet." } }
+            (tables::unread_schedules(&context.picture))
         };
         vec![Part::new("schedules", list)]
     }
@@ -104,7 +108,9 @@ pub(crate) fn standing(one: &ScheduleView, ttl: Duration) -> Markup {
     let standing = one.state(ttl);
     let class = match standing {
         ScheduleState::Overdue { .. } => "bad",
-        ScheduleState::Undefined | ScheduleState::Paused | ScheduleState::Due => "note",
+        ScheduleState::Unread | ScheduleState::Undefined | ScheduleState::Paused | ScheduleState::Due => {
+            "note"
+        }
         ScheduleState::Running | ScheduleState::Waiting => "good",
     };
     let failures = one.status.failures;

@@ -28,7 +28,7 @@ async fn fields(site: &Site, address: &str, verb: &str) -> Vec<(String, String)>
     let names = attributes(&page, &form, "name");
     let values = attributes(&page, &format!("{form}[type=hidden]"), "value");
     assert_eq!(names.last().map(String::as_str), Some("why"), "{address}: {}", text(&page, "main"));
-    names.into_iter().zip(values.into_iter().chain(["a good reason".to_owned()])).collect()
+    names.into_iter().zip(values.into_iter().chain(["a good\r\n reason ".to_owned()])).collect()
 }
 
 /// Sends the form that a page has.

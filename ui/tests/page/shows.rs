@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tenure::{
     Elect, ElectConfig, Lease,
-    model::{Holder, SessionId},
-    store::{About, Nonce, Open},
+    model::{Holder, Kind, LockId, SessionId},
+    store::{About, Candidate, Nonce, Open, Ticket, Wait},
     testing::{Fault, Faulty, Intercept, Operation},
 };
 
@@ -406,6 +406,71 @@ async fn a_problem_has_the_frame_and_its_events_bring_what_is_missing() {
         .await;
     faulty.intercept().heal();
     events.until("part", SOON, |data| data["id"] == "locks").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_that_is_refused_is_told_where_it_is_of_concern() {
+    let Memory { store, clock } = memory();
+    let faulty = Faulty::default().around(store);
+    let store = Memory { store: faulty.clone(), clock };
+    let mut fleet = fleet(&store, 2).await;
+    fleet.hold("pod-1", LEADER, "leads the shop").await.unwrap();
+    faulty.intercept().always(&[Operation::LastRuns, Operation::Waiters], Fault::Forbidden);
+    let site = Site::new(store, |ui| ui);
+    let page = site.until("/schedules", |page| text(page, "#unreadable").contains("ledgers")).await;
+    let says = text(&page, "#unreadable");
+    assert!(
+        says.starts_with("The ledgers cannot be read: ") && says.ends_with("; the rest is fresh."),
+        "{says}"
+    );
+    assert!(!text(&page, "main").contains("No schedule is known") && text(&page, "#trouble").is_empty());
+    assert_eq!(text(&site.page("/locks").await, "#unreadable"), "");
+    let page = site.page(&format!("/key?key={LEADER}")).await;
+    assert!(text(&page, "#about").contains("pod-1"), "its holder is there");
+    assert!(text(&page, "#queue").contains("The waiters cannot be read: "), "{}", text(&page, "#queue"));
+    assert!(site.get("/metrics").await.body.contains("tenure_picture_unreadable{part=\"ledgers\"} 1"));
+    assert!(site.json("/").await["unreadable"]["ledgers"].is_string());
+    fleet.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_died_is_marked_in_its_queue() {
+    let store = memory();
+    let mut fleet = fleet(&store, 2).await;
+    fleet.hold("pod-1", LEADER, "leads the shop").await.unwrap();
+    // Nobody shares a spread with this one, so that nobody clears up behind it.
+    let (session, nonce, ttl) = (SessionId::from_u128(7), Nonce::new(1), Duration::from_secs(60));
+    let holder = Holder::new("pod-9").unwrap();
+    let about = About::new(crate::fleet::namespace(), holder.clone());
+    store.open(Open { session, nonce, about, ttl, shares: Vec::new() }, SOON).await.unwrap();
+    let lock =
+        LockId { namespace: crate::fleet::namespace(), kind: Kind::Lock, key: LEADER.parse().unwrap() };
+    let by = Candidate::new(session, Ticket::new(1), ttl, holder);
+    store.wait(vec![Wait { lock, by }], SOON).await.unwrap();
+    let site = Site::new(store, |ui| ui);
+    let address = format!("/key?key={LEADER}");
+    site.until(&address, |page| texts(page, "#queue tbody th") == ["pod-9"]).await;
+    assert_eq!(site.json(&address).await["waiter_lives"].to_string(), r#"["alive"]"#);
+    tokio::time::sleep(ttl).await;
+    site.until(&address, |page| texts(page, "#queue tbody th") == ["pod-9 looks dead"]).await;
+    assert_eq!(site.json(&address).await["waiter_lives"].to_string(), r#"["silent"]"#);
+    fleet.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_of_twenty_has_no_others() {
+    let store = memory();
+    let mut fleet = fleet(&store, 2).await;
+    fleet.hold("pod-1", LEADER, "leads the shop").await.unwrap();
+    for _ in 0..20 {
+        fleet.queue("pod-2", LEADER);
+    }
+    let site = Site::new(store, |ui| ui);
+    let says = |says: &'static str| move |page: &scraper::Html| text(page, "#queues").contains(says);
+    site.until("/", says("leader: 20 waiters, the first")).await;
+    fleet.queue("pod-2", LEADER);
+    site.until("/", says("leader: 20 waiters and others")).await;
+    fleet.close().await;
 }
 
 #[tokio::test(start_paused = true)]

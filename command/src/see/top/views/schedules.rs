@@ -28,7 +28,7 @@ pub(super) fn list(picture: &Picture) -> List {
             ScheduleState::Running => 2,
             ScheduleState::Paused => 3,
             ScheduleState::Waiting => 4,
-            ScheduleState::Undefined => 5,
+            ScheduleState::Unread | ScheduleState::Undefined => 5,
         };
         let next = one.next.first().map(|next| (ago(*next, now), next.as_millis()));
         let failures = one.status.failures;
@@ -65,7 +65,7 @@ pub(in super::super) fn standing(one: &ScheduleView, standing: ScheduleState) ->
         ScheduleState::Running => (standing.to_string(), Tone::Good),
         // It is no trouble yet: its owner may be on its way to it.
         ScheduleState::Due if one.owner.is_none() => (format!("{standing}, no owner"), Tone::Note),
-        ScheduleState::Due | ScheduleState::Waiting | ScheduleState::Undefined => {
+        ScheduleState::Due | ScheduleState::Waiting | ScheduleState::Unread | ScheduleState::Undefined => {
             (standing.to_string(), Tone::Plain)
         }
     }
