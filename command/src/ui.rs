@@ -1,9 +1,15 @@
 //! `tenure ui`: the page, served.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use clap::Args;
 use futures::FutureExt;
+use tenure::model::Holder;
 use tenure_ui::{Access, Finding, Ui as Page};
 use tokio::net::TcpListener;
 
@@ -23,7 +29,8 @@ use crate::{
 ///
 /// It listens on the loopback address. On other addresses it needs a token, or a proxy in front that names the user.
 /// It opens no session and costs the store about as much as an idle instance, however many users it has. Nothing can
-/// be changed, unless --allow-actions is given.
+/// be changed, unless --allow-actions is given. On the loopback address, without --token-file, users need no token to
+/// look, and to act the one of the address in the log, which is good once.
 #[derive(Args, Debug)]
 pub(crate) struct Ui {
     /// Address to listen on
@@ -34,18 +41,34 @@ pub(crate) struct Ui {
     #[arg(long)]
     allow_actions: bool,
 
+    /// Show the value of no lock, also if a user asks for it
+    #[arg(long)]
+    no_values: bool,
+
     /// File with a token of 16 characters or more, which each user must give
     #[arg(long, value_name = "FILE", env = "TENURE_UI_TOKEN_FILE", conflicts_with = "trust_header")]
     token_file: Option<PathBuf>,
 
+    /// File with a second token, for users who may look and not act
+    #[arg(long, value_name = "FILE", requires = "token_file")]
+    look_token_file: Option<PathBuf>,
+
     /// Trust a proxy in front, which sets this header to the user's name; the address must be reachable only through it
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "hosts")]
     trust_header: Option<String>,
+
+    /// Host that the proxy asks for, as in the header Host; others are refused (repeatable)
+    #[arg(long = "host", value_name = "HOST", requires = "trust_header")]
+    hosts: Vec<String>,
+
+    /// Name of a user who may act; the others only look (repeatable) [default: all may act]
+    #[arg(long, value_name = "NAME", requires = "trust_header", requires = "allow_actions")]
+    acting: Vec<Holder>,
 }
 
 pub(crate) async fn run(common: &Common, ui: Ui) -> Result<u8, Failure> {
     let access = ui.access()?;
-    if !ui.listen.ip().is_loopback() && !access.is_safe_beyond_loopback() {
+    if !ui.listen.ip().is_loopback() && access.is_none() {
         return Err(Failure::usage(format!(
             "--listen {} is not a loopback address: add --token-file, or --trust-header if a proxy in front names the user",
             ui.listen
@@ -53,6 +76,7 @@ pub(crate) async fn run(common: &Common, ui: Ui) -> Result<u8, Failure> {
     }
     // Actions are logged, with name and reason.
     logs::start(common, Level::Info);
+    ui.token_file.iter().chain(&ui.look_token_file).for_each(|file| warn_if_open(file));
     let end = signals::ended()?;
     let settings = Arc::new(Settings::of(common)?);
     let by = settings.config.holder().clone();
@@ -61,18 +85,25 @@ pub(crate) async fn run(common: &Common, ui: Ui) -> Result<u8, Failure> {
     } else {
         OpenNamespace::open(common).await?
     };
-    let listener = TcpListener::bind(ui.listen)
-        .await
-        .map_err(|error| Failure::config(format!("cannot listen on {} (--listen): {error}", ui.listen)))?;
-    if let Ok(at) = listener.local_addr() {
-        say::say(format_args!("the page is at http://{at}"));
-    }
+    let cannot = |error| Failure::config(format!("cannot listen on {} (--listen): {error}", ui.listen));
+    let listener = TcpListener::bind(ui.listen).await.map_err(cannot)?;
+    let at = listener.local_addr().map_err(cannot)?;
+    say::say(format_args!("the page is at http://{at}"));
     let mut page = Page::new(look.store().clone(), look.namespace().clone())
         .store_name(one_line(&look.place.name))
-        .access(access)
         .doctor(move || find(settings.clone()).boxed());
+    if let Some(access) = access {
+        page = page.access(access);
+    } else if ui.allow_actions {
+        page = page.access(Access::loopback_to_act(move |token| {
+            say::say(format_args!("to act, open http://{at}/#{token} (once; then another is printed)"));
+        }));
+    }
     if ui.allow_actions {
         page = page.actions(by);
+    }
+    if ui.no_values {
+        page = page.no_values();
     }
     let served = tenure_ui::serve(listener, page, end).await;
     look.close().await;
@@ -81,19 +112,54 @@ pub(crate) async fn run(common: &Common, ui: Ui) -> Result<u8, Failure> {
 }
 
 impl Ui {
-    fn access(&self) -> Result<Access, Failure> {
+    /// Returns the access that was asked for, unless it is that of this machine.
+    fn access(&self) -> Result<Option<Access>, Failure> {
         if let Some(file) = &self.token_file {
-            let token = std::fs::read_to_string(file)
-                .map_err(|error| Failure::config(format!("--token-file {}: {error}", file.display())))?;
-            return Access::token(token.trim())
+            let looking = self.look_token_file.as_deref();
+            let looking = looking.map(|file| read("--look-token-file", file)).transpose()?;
+            return Access::token(read("--token-file", file)?, looking)
+                .map(Some)
                 .map_err(|error| Failure::config(format!("--token-file {}: {error}", file.display())));
         }
-        match &self.trust_header {
-            Some(name) => {
-                Access::header(name).map_err(|error| Failure::usage(format!("--trust-header: {error}")))
-            }
-            None => Ok(Access::loopback()),
+        let Some(name) = &self.trust_header else { return Ok(None) };
+        if names_no_user(&name.to_ascii_lowercase()) {
+            return Err(Failure::usage(format!(
+                "--trust-header: {name} does not name a user, as browsers send it, or proxies for all requests: have \
+                 the proxy set one of its own, such as X-Forwarded-User"
+            )));
         }
+        let acting = (!self.acting.is_empty()).then(|| self.acting.clone());
+        Access::header(name, self.hosts.clone(), acting)
+            .map(Some)
+            .map_err(|error| Failure::usage(format!("--trust-header: {error}")))
+    }
+}
+
+/// Headers that browsers send, or proxies for all requests, or that frame a request. A star stands for any end.
+const OTHERS: &str = "accept* access-control-* authorization cache-control connection content-* cookie date device-* \
+                      dnt downlink dpr ect expect forwarded from host if-* keep-alive origin pragma priority proxy-* \
+                      range referer rtt save-data sec-* te trailer transfer-encoding upgrade* user-agent via \
+                      viewport-width width x-forwarded-for x-forwarded-host x-forwarded-port x-forwarded-proto \
+                      x-real-ip x-request-id x-requested-with";
+
+fn names_no_user(header: &str) -> bool {
+    let is = |known: &str| known.strip_suffix('*').map_or(known == header, |begin| header.starts_with(begin));
+    OTHERS.split(' ').any(is)
+}
+
+/// Reads the token in a file.
+fn read(option: &str, file: &Path) -> Result<String, Failure> {
+    let token = std::fs::read_to_string(file)
+        .map_err(|error| Failure::config(format!("{option} {}: {error}", file.display())))?;
+    Ok(token.trim().to_owned())
+}
+
+/// Warns of a file that all users of this machine can open. A cluster may give one no other rights, so it is not refused.
+fn warn_if_open(file: &Path) {
+    let mode = std::fs::metadata(file).map_or(0, |about| about.permissions().mode());
+    if mode & 0o007 != 0 {
+        let (file, mode) = (file.display(), format!("{:o}", mode & 0o777));
+        tracing::warn!(%file, mode, "all users of this machine can open the file of a token: chmod it to 600");
     }
 }
 
@@ -107,4 +173,21 @@ async fn find(settings: Arc<Settings>) -> Vec<Finding> {
         advice: found.advice.clone(),
     };
     found.iter().map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_that_browsers_send_names_no_user() {
+        for name in
+            ["host", "cookie", "authorization", "content-length", "accept", "sec-fetch-site", "te", "dnt"]
+        {
+            assert!(names_no_user(name), "{name}");
+        }
+        for name in ["x-forwarded-user", "remote-user", "tailscale-user-login", "x-user"] {
+            assert!(!names_no_user(name), "{name}");
+        }
+    }
 }

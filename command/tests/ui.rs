@@ -3,7 +3,8 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    process::{Child, ChildStderr, Stdio},
+    os::unix::fs::PermissionsExt,
+    process::{Child, ChildStderr, Command, Stdio},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,7 +24,11 @@ struct Served {
 impl Served {
     fn begin(world: &World, arguments: &[&str]) -> Self {
         let arguments = [&["ui", "--listen", "127.0.0.1:0"], arguments].concat();
-        let mut child = world.command(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+        Self::of(&mut world.command(&arguments))
+    }
+
+    fn of(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         log.read_line(&mut line).unwrap();
@@ -33,6 +38,11 @@ impl Served {
 
     /// The status and the body of an answer.
     fn ask(&self, request: &str, headers: &[&str], body: &str) -> (u16, String) {
+        let (status, answer) = self.ask_whole(request, headers, body);
+        (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+    }
+
+    fn ask_whole(&self, request: &str, headers: &[&str], body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let headers: String = headers.iter().flat_map(|header| [*header, "\r\n"]).collect();
@@ -41,12 +51,33 @@ impl Served {
         stream.write_all(format!("{head}content-length: {length}\r\n\r\n{body}").as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+        (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
     }
 
     fn get(&self, path: &str) -> (u16, String) {
         self.ask(&format!("GET {path}"), &["accept: text/html"], "")
+    }
+
+    /// The next line of the log.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.log.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Gives the token of the address in the log, and returns the header with the cookie.
+    fn log_in(&mut self) -> String {
+        let line = self.line();
+        let (before, token) = line.split_once("/#").expect(&line);
+        assert!(before.ends_with(&format!("to act, open http://{}", self.address)), "{line}");
+        let token = token.split(' ').next().unwrap();
+        let form = ["content-type: application/x-www-form-urlencoded"];
+        let (status, answer) = self.ask_whole("POST /login", &form, &format!("token={token}"));
+        assert_eq!(status, 303, "{answer}");
+        let cookie = answer.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect(&answer);
+        assert!(self.line().contains("/#"), "the next one");
+        assert!(self.line().contains("a visitor logged in"));
+        format!("cookie: {}", cookie.split(';').next().unwrap())
     }
 
     fn end(mut self, signal: Signal) -> Option<i32> {
@@ -102,11 +133,13 @@ async fn acts(with_log: bool) {
     let elect = world.engine("pod-1").await;
     let guard = lead(&elect, "report").await;
     let mut served = Served::begin(&world, &["--allow-actions", "--holder", "ops-1"]);
+    assert!(!served.get("/key?key=report").1.contains("csrf"), "without a token, nothing is offered");
+    let cookie = served.log_in();
     if !with_log {
         let (reader, _) = std::io::pipe().unwrap();
         served.log = BufReader::new(ChildStderr::from(std::os::fd::OwnedFd::from(reader)));
     }
-    let (_, page) = served.get("/key?key=report");
+    let (_, page) = served.ask("GET /key?key=report", &["accept: text/html", &cookie], "");
     let field = |name: &str| {
         let (_, rest) = page.split_once(&format!("name=\"{name}\" value=\"")).unwrap();
         rest.split('"').next().unwrap().to_owned()
@@ -114,11 +147,12 @@ async fn acts(with_log: bool) {
     let (csrf, term) = (field("csrf"), field("term"));
     let body = format!("csrf={csrf}&why=repairs&back=/&kind=lock&key=report&term={term}");
     let headers = ["content-type: application/x-www-form-urlencoded", "sec-fetch-site: same-origin"];
+    assert_eq!(served.ask("POST /act/release", &headers, &body).0, 403, "without a token");
+    let headers = [&headers[..], &[&cookie]].concat();
     let (status, done) = served.ask("POST /act/release", &headers, &body);
     assert!(status == 200 && done.contains("was asked to release"), "{status} {done}");
     if with_log {
-        let mut line = String::new();
-        served.log.read_line(&mut line).unwrap();
+        let line = served.line();
         assert!(
             ["an operator acted", "ops-1", "release", "repairs"].iter().all(|part| line.contains(part)),
             "{line}"
@@ -136,12 +170,17 @@ fn a_page_that_others_can_reach_needs_a_token() {
     std::fs::create_dir_all(&folder).unwrap();
     let file = |name: &str, text: &str| {
         std::fs::write(folder.join(name), text).unwrap();
+        std::fs::set_permissions(folder.join(name), std::fs::Permissions::from_mode(0o600)).unwrap();
         folder.join(name).display().to_string()
     };
     let refused = [
         (vec!["--listen", "0.0.0.0:0"], 64, "--listen 0.0.0.0:0 is not a loopback address: add --token-file"),
         (vec!["--listen", "nowhere"], 64, "nowhere"),
-        (vec!["--trust-header", "a b"], 64, "--trust-header"),
+        (vec!["--trust-header", "a b", "--host", "ops.example"], 64, "--trust-header"),
+        (vec!["--trust-header", "Cookie", "--host", "ops.example"], 64, "Cookie does not name a user"),
+        (vec!["--trust-header", "X-User"], 64, "--host"),
+        (vec!["--host", "ops.example"], 64, "--trust-header"),
+        (vec!["--look-token-file", "/dev/null"], 64, "--token-file"),
         (vec!["--token-file", "/no/such/file"], 78, "/no/such/file"),
     ];
     for (arguments, code, says) in refused {
@@ -165,5 +204,58 @@ fn a_page_that_others_can_reach_needs_a_token() {
     let taken = served.address.clone();
     let ran = world.run(&["ui", "--listen", &taken]);
     assert!(ran.code == 78 && ran.err.contains(&taken), "{} {}", ran.code, ran.err);
+    drop(served);
+
+    // Kubernetes gives a secret rights like these, so they are only warned of.
+    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let mut open = world.command(&["ui", "--listen", "127.0.0.1:0", "--token-file", &token]);
+    let mut open = open.stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(open.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(
+        ["WARN", "all users of this machine", &token, "644"].iter().all(|part| line.contains(part)),
+        "{line}"
+    );
+    open.kill().unwrap();
+    open.wait().unwrap();
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_wrong_token_is_in_the_log_with_its_address_and_a_flood_of_them_is_counted() {
+    let world = World::sqlite();
+    let token = std::env::temp_dir().join(format!("tenure-ui-wrong-{}", std::process::id()));
+    std::fs::write(&token, "0123456789abcdef0123456789abcdef").unwrap();
+    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let mut served = Served::begin(&world, &["--token-file", token.to_str().unwrap()]);
+    let wrong = ["accept: application/json", "authorization: Bearer 0123456789abcdef"];
+    let mut said = Vec::new();
+    while said.last() != Some(&429) {
+        said.push(served.ask("GET /locks", &wrong, "").0);
+    }
+    assert_eq!(said.iter().filter(|status| **status == 401).count(), 100, "{said:?}");
+    let right = ["accept: application/json", "authorization: Bearer 0123456789abcdef0123456789abcdef"];
+    assert_eq!(served.ask("GET /locks", &right, "").0, 200);
+    let line = served.line();
+    assert!(
+        ["WARN", "wrong tokens", "peer=127.0.0.1:", "count=1"].iter().all(|part| line.contains(part)),
+        "{line}"
+    );
+    assert_eq!(served.end(Signal::TERM), Some(0));
+    std::fs::remove_file(token).unwrap();
+}
+
+#[test]
+fn a_place_in_a_list_that_no_store_made_is_the_fault_of_the_address() {
+    let world = World::sqlite();
+    let served = Served::begin(&world, &["--no-values"]);
+    for (address, status) in [
+        ("/locks?after=ab", 400),
+        ("/locks?after=abab", 400),
+        ("/locks?after=xy", 400),
+        ("/key?key=report&value=true", 404),
+        ("/locks", 200),
+    ] {
+        assert_eq!(served.get(address).0, status, "{address}: {}", served.get(address).1);
+    }
 }

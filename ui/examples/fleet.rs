@@ -4,7 +4,7 @@
 //! cargo run -p tenure-ui --example fleet
 //! ```
 //!
-//! and then <http://127.0.0.1:7070>. One instance is cut off from the store, one is drained, and one joins every half
+//! and then the address that it prints, with a token to act behind the `#`. One instance is cut off from the store, one is drained, and one joins every half
 //! minute; a task and a schedule fail all the time.
 //!
 //! `--listen ADDRESS` is another address, `--read-only` offers no actions, and with `--by-hand` nothing happens but what
@@ -23,7 +23,7 @@ use tenure::{
     model::Holder,
     store::{MemoryStore, Store},
 };
-use tenure_ui::Ui;
+use tenure_ui::{Access, Ui};
 use tokio::{
     io::{AsyncBufReadExt, BufReader, stdin},
     net::TcpListener,
@@ -39,13 +39,18 @@ async fn main() -> Result<(), Failure> {
     let listener = TcpListener::bind(address.map_or("127.0.0.1:7070", String::as_str)).await?;
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let mut ui = Ui::new(store.clone(), namespace()).store_name("memory");
-    if !has("--read-only") {
-        ui = ui.actions(Holder::new("you")?);
-    }
     let at = listener.local_addr()?;
+    let mut first = format!("http://{at}");
+    if !has("--read-only") {
+        let (sender, tokens) = std::sync::mpsc::channel();
+        ui = ui.access(Access::loopback_to_act(move |token| drop(sender.send(token.to_owned()))));
+        ui = ui.actions(Holder::new("you")?);
+        first = format!("{first}/#{}", tokens.recv()?);
+        std::thread::spawn(move || tokens.iter().for_each(|next| eprintln!("http://{at}/#{next}")));
+    }
     let fleet = async {
         let fleet = begin(store).await?;
-        println!("http://{at}");
+        println!("{first}");
         if has("--by-hand") { by_hand(fleet).await } else { play(fleet).await }
     };
     tokio::select! {

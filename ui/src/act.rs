@@ -20,10 +20,11 @@ use tenure_look::{NotDone, Operator, one_line};
 
 use crate::{
     Shared,
-    access::{Visitor, random, same},
+    access::Visitor,
     address::Base,
     answer::{self, Problem, RenderContext},
     page,
+    tokens::{random, same},
 };
 
 /// Token that proves a form to be of this page: another site cannot read it.
@@ -167,7 +168,6 @@ async fn unchanged(shared: &Shared, verb: Verb, fields: &Fields) -> Result<(), P
 pub(crate) async fn act(
     State(shared): State<Arc<Shared>>,
     Extension(base): Extension<Base>,
-    Extension(visitor): Extension<Visitor>,
     headers: HeaderMap,
     Path(verb): Path<String>,
     fields: Result<Form<Fields>, axum::extract::rejection::FormRejection>,
@@ -177,7 +177,7 @@ pub(crate) async fn act(
         let verb: Verb = serde_json::from_value(serde_json::Value::String(verb.clone()))
             .map_err(|_| Problem::not_found(format!("there is no action {verb:?}")))?;
         let Form(fields) = fields.map_err(|error| Problem::bad(error.body_text()))?;
-        let by = allowed(&shared, visitor, &headers, &fields)?;
+        let by = allowed(&shared, &base.1, &headers, &fields)?;
         unchanged(&shared, verb, &fields).await?;
         let operator = shared.ui.pictures.reader().operator(by);
         let (said, news) = act_as(&operator, verb, &fields, &reason(&fields.why)?).await?;
@@ -198,7 +198,7 @@ pub(crate) async fn act(
 /// Returns the name to record, if the visitor may act and the form is of this page.
 fn allowed(
     shared: &Shared,
-    visitor: Visitor,
+    visitor: &Visitor,
     headers: &HeaderMap,
     fields: &Fields,
 ) -> Result<Holder, Problem> {
@@ -206,6 +206,9 @@ fn allowed(
     let Some(operator) = &shared.ui.actions else {
         return Err(forbidden("nothing may be changed here: actions are not allowed"));
     };
+    if !visitor.may_act {
+        return Err(forbidden("you may look, but not act"));
+    }
     if !same(&fields.csrf, shared.csrf.token()) {
         return Err(forbidden(
             "this form is not from this page, or is from before its last start: load the page again",
@@ -214,7 +217,7 @@ fn allowed(
     if is_foreign(headers) {
         return Err(forbidden("this form comes from another site"));
     }
-    Ok(visitor.name.unwrap_or_else(|| operator.clone()))
+    Ok(visitor.name.as_ref().unwrap_or(operator).clone())
 }
 
 /// A browser says that a form is not of this page. Behind a proxy, only its first word for that is to be relied upon.

@@ -13,10 +13,10 @@ use axum::{
 
 use crate::{
     Shared,
-    access::Denied,
+    access::{Denied, Visitor},
     act,
     answer::{Form, Problem, show},
-    headers, metrics, page,
+    headers, login, metrics,
     screens::{
         changes, doctor, instance, instances, key, locks, overview, schedule, schedules, spread, spreads,
     },
@@ -45,6 +45,8 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/doctor", get(show::<doctor::Screen>))
         .route("/metrics", get(metrics::metrics))
         .route("/act/{verb}", post(act::act))
+        .route("/login", get(login::form).post(login::login))
+        .route("/logout", post(login::logout))
         .fallback(nowhere)
         .layer(middleware::from_fn_with_state(shared.clone(), may_look));
     Router::new()
@@ -53,7 +55,6 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/alarm.svg", get(async || asset("image/svg+xml", ALARM)))
         .route("/style.css", get(async || asset("text/css; charset=utf-8", STYLE)))
         .route("/script.js", get(async || asset("text/javascript; charset=utf-8", SCRIPT)))
-        .route("/login", post(page::login))
         .merge(guarded)
         .layer(axum::extract::DefaultBodyLimit::max(LONGEST_BODY))
         .layer(middleware::from_fn(headers::strict))
@@ -65,9 +66,9 @@ fn asset(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "max-age=300")], text).into_response()
 }
 
-/// Place of the page: the address under which a program has nested it.
+/// Place of the page: the address under which a program has nested it; and the visitor, once that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Base(pub(crate) String);
+pub(crate) struct Base(pub(crate) String, pub(crate) Visitor);
 
 impl Base {
     fn of(original: &Uri, inner: &Uri) -> Self {
@@ -76,7 +77,7 @@ impl Base {
             "/" => original.path(),
             path => original.path().strip_suffix(path).unwrap_or_default(),
         };
-        Self(prefix.trim_end_matches('/').to_owned())
+        Self(prefix.trim_end_matches('/').to_owned(), Visitor::default())
     }
 
     /// An address of the page.
@@ -112,6 +113,10 @@ fn encoded(text: &str) -> String {
 /// Notes the address of the page, for its links.
 async fn note_base(OriginalUri(original): OriginalUri, mut request: Request, next: Next) -> Response {
     let base = Base::of(&original, request.uri());
+    if request.headers().get_all(header::HOST).iter().count() > 1 {
+        return Problem::bad("this request has two Host headers")
+            .answer(Form::wanted(request.headers()), &base);
+    }
     request.extensions_mut().insert(base);
     next.run(request).await
 }
@@ -124,21 +129,12 @@ async fn may_look(
 ) -> Response {
     match shared.ui.access.check(&request) {
         Ok(visitor) => {
-            request.extensions_mut().insert(visitor);
+            request.extensions_mut().insert(Base(base.0, visitor));
             next.run(request).await
         }
-        Err(Denied::Forbidden(why)) => {
-            Problem::new(StatusCode::FORBIDDEN, why).answer(Form::wanted(request.headers()), &base)
-        }
-        Err(Denied::TokenWanted) => match Form::wanted(request.headers()) {
-            Form::Page => page::ask_for_token(&base, false),
-            form => {
-                let why = "a token is required: send the header Authorization: Bearer TOKEN";
-                let mut answer = Problem::new(StatusCode::UNAUTHORIZED, why).answer(form, &base);
-                answer.headers_mut().insert(header::WWW_AUTHENTICATE, headers::BEARER);
-                answer
-            }
-        },
+        // Who gives a token has none before.
+        Err(Denied::TokenWanted) if request.uri().path() == "/login" => next.run(request).await,
+        Err(denied) => login::deny(denied, Form::wanted(request.headers()), &base),
     }
 }
 
@@ -167,13 +163,13 @@ mod tests {
 
     #[test]
     fn a_name_of_any_characters_is_one_part_of_an_address() {
-        let base = Base("/t".to_owned());
+        let base = Base("/t".to_owned(), Visitor::default());
         assert_eq!(
             base.link("/key", &[("kind", "lock"), ("key", "a&b=../é \u{202e}")]),
             "/t/key?kind=lock&key=a%26b%3D..%2F%C3%A9%20%E2%80%AE"
         );
         assert_eq!(
-            (base.link("/", &[]), Base(String::new()).link("/", &[])),
+            (base.link("/", &[]), Base(String::new(), Visitor::default()).link("/", &[])),
             ("/t".to_owned(), "/".to_owned())
         );
     }

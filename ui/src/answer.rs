@@ -55,7 +55,7 @@ impl Part {
 pub(crate) struct RenderContext {
     pub(crate) base: Base,
     pub(crate) picture: Arc<Picture>,
-    /// The token of forms, if something may be done.
+    /// The token of forms, if the visitor may act.
     pub(crate) may_act: Option<String>,
     /// The address that is shown, for forms that lead back to it.
     pub(crate) here: String,
@@ -131,7 +131,8 @@ pub(crate) fn render_context<S: Screen>(
     query: &S::Query,
 ) -> RenderContext {
     let here = here::<S>(&base, query);
-    let may_act = shared.ui.actions.is_some().then(|| shared.csrf.token().to_owned());
+    let may_act = shared.ui.actions.is_some() && base.1.may_act;
+    let may_act = may_act.then(|| shared.csrf.token().to_owned());
     RenderContext { base, picture, may_act, here }
 }
 
@@ -189,6 +190,10 @@ impl Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
+        // The place in a list that the address has: the visitor's fault.
+        if error.to_string().contains("the cursor was not made by") {
+            return Self::bad(error);
+        }
         let words = if error.is_retryable() { "the store does not answer" } else { "it cannot be read" };
         Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("{words}: {error}"))
     }

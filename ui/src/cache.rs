@@ -69,7 +69,7 @@ fn oldest(slots: &HashMap<String, Slot>) -> Option<String> {
 }
 
 #[allow(clippy::disallowed_methods, reason = "no lease is counted here")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 

@@ -20,7 +20,7 @@
 //! # Access
 //!
 //! Without more, only requests from the same machine are answered ([`Access::loopback`]); see [`Access`] for the others.
-//! No change is possible unless [`Ui::actions`] allows it. Values of locks are not shown unless they are asked for on
+//! No change is possible unless [`Ui::actions`] allows it, and the access lets the visitor act. Values of locks are not shown unless they are asked for on
 //! a lock's own screen.
 
 mod access;
@@ -31,10 +31,12 @@ mod cache;
 mod draw;
 mod headers;
 mod live;
+mod login;
 mod metrics;
 mod page;
 mod screens;
 mod serve;
+mod tokens;
 
 use std::{fmt, sync::Arc};
 
@@ -61,6 +63,7 @@ pub struct Ui {
     store_name: Option<String>,
     access: Access,
     actions: Option<Holder>,
+    hides_values: bool,
     doctor: Option<Doctor>,
     /// Cancelled when the page shuts down; ends all event streams.
     end: CancellationToken,
@@ -101,7 +104,7 @@ impl Ui {
     #[must_use]
     pub fn of(pictures: LivePicture) -> Self {
         let (access, end) = (Access::loopback(), CancellationToken::new());
-        Self { pictures, store_name: None, access, actions: None, doctor: None, end }
+        Self { pictures, store_name: None, access, actions: None, hides_values: false, doctor: None, end }
     }
 
     /// Shows the store under that name, such as its address without a password.
@@ -111,18 +114,25 @@ impl Ui {
         self
     }
 
-    /// Sets the rule of access. Without this, only this machine may look.
+    /// Sets the rule of access. Without this, only this machine may look, and no visitor may act.
     #[must_use]
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// Lets visitors pause, resume and run schedules, drain instances, put tasks back, and ask for locks. What
-    /// they do goes on record in that name, or in the one that a [trusted header](Access::header) gives.
+    /// Lets visitors whom the access lets act pause, resume and run schedules, drain instances, put tasks back, and ask
+    /// for locks. What they do goes on record in that name, or in the one that a [trusted header](Access::header) gives.
     #[must_use]
     pub fn actions(mut self, by: Holder) -> Self {
         self.actions = Some(by);
+        self
+    }
+
+    /// Shows the value of no lock, also if a visitor asks for it.
+    #[must_use]
+    pub fn no_values(mut self) -> Self {
+        self.hides_values = true;
         self
     }
 

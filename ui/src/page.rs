@@ -1,23 +1,14 @@
 //! Frame around each screen.
 
-use std::sync::Arc;
-
-use axum::{
-    Extension, Form,
-    extract::State,
-    http::{HeaderValue, StatusCode, header},
-    response::{IntoResponse, Redirect, Response},
-};
 use maud::{DOCTYPE, Markup, html};
-use serde::Deserialize;
 use tenure_look::Picture;
 
 use crate::{
     Shared,
-    access::COOKIE,
     address::Base,
     answer::{Problem, RenderContext, Screen},
     draw::text::{name, time_of_day},
+    login,
 };
 
 /// Addresses that every page leads to, the letter that leads there, and what they are called.
@@ -105,6 +96,7 @@ fn frame(
                 a href=(base.link("/metrics", &[])) { "metrics" } ". "
                 "With script, the keys 1 to 7 lead to the screens, j and k along rows."
             }
+            (login::way(base))
         }
     };
     whole(base, title, &body, true)
@@ -123,7 +115,7 @@ fn old(trouble: &str) -> String {
     format!("The store does not answer, so the data shown is old: {}", tenure_look::one_line(trouble))
 }
 
-fn whole(base: &Base, title: &str, body: &Markup, is_live: bool) -> Markup {
+pub(crate) fn whole(base: &Base, title: &str, body: &Markup, is_live: bool) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -141,50 +133,14 @@ fn whole(base: &Base, title: &str, body: &Markup, is_live: bool) -> Markup {
     }
 }
 
-pub(crate) fn ask_for_token(base: &Base, was_wrong: bool) -> Response {
-    let body = html! {
-        main #main {
-            h1 { "A token is required" }
-            @if was_wrong { p role="alert" { "That is not the token." } }
-            form method="post" action=(base.link("/login", &[])) {
-                p { label for="token" { "Token " } input #token type="password" name="token" required autofocus autocomplete="current-password"; }
-                p { button { "Show the page" } }
-            }
-        }
-    };
-    (StatusCode::UNAUTHORIZED, whole(base, "A token is required", &body, false)).into_response()
-}
-
-#[derive(Deserialize)]
-pub(crate) struct Login {
-    token: String,
-}
-
-pub(crate) async fn login(
-    State(shared): State<Arc<Shared>>,
-    Extension(base): Extension<Base>,
-    Form(login): Form<Login>,
-) -> Response {
-    let Some(known) = shared.ui.access.cookie_for(login.token.trim()) else {
-        return ask_for_token(&base, true);
-    };
-    let path = if base.0.is_empty() { "/" } else { &base.0 };
-    let cookie = format!("{COOKIE}={known}; Path={path}; HttpOnly; SameSite=Strict");
-    let mut answer = Redirect::to(&base.link("/", &[])).into_response();
-    match HeaderValue::from_str(&cookie) {
-        Ok(cookie) => {
-            answer.headers_mut().insert(header::SET_COOKIE, cookie);
-            answer
-        }
-        Err(_) => ask_for_token(&base, true),
-    }
 }
 
 /// Draws the result of an action. The way back leads within the page only.
 pub(crate) fn done(base: &Base, said: &str, back: &str) -> Markup {
     let home = base.link("/", &[]);
-    let is_ours =
-        back.starts_with(&home) && !back.starts_with("//") && !back.contains(['\\', '\t', '\n', '\r']);
+    // A browser reads a backslash as a slash, and passes over control characters.
+    let is_odd = |letter: char| letter == '\\' || letter.is_control();
+    let is_ours = back.starts_with(&home) && !back.starts_with("//") && !back.contains(is_odd);
     let body = html! {
         main #main {
             h1 { "Done" }

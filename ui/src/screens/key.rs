@@ -66,15 +66,17 @@ impl answer::Screen for Screen {
                 one_line(look.id.key.as_str())
             )));
         }
-        let mut value_hidden = false;
-        if !query.value {
+        let (mut query, mut value_hidden) = (query.clone(), false);
+        if !query.value || shared.ui.hides_values {
+            // There is no address that shows it.
+            query.value |= shared.ui.hides_values;
             // Waiters have values, too.
             look.waiters.iter_mut().for_each(|waiter| waiter.by.value = None);
             let held = look.record.as_mut().and_then(|record| record.holding.as_mut());
             value_hidden = held.is_some_and(|held| held.by.value.take().is_some());
         }
         let reasons = look.record.as_ref().map(|record| picture.reasons(record)).unwrap_or_default();
-        Ok(Arc::new(Self { look, reasons, query: query.clone(), value_hidden }))
+        Ok(Arc::new(Self { look, reasons, query, value_hidden }))
     }
 
     fn title(&self) -> String {
@@ -140,7 +142,8 @@ impl Screen {
             context.base.link("/key", &query)
         };
         html! {
-            @if self.value_hidden { "not shown: " a href=(link(&[("value", "true")])) { "show it" } }
+            @if self.value_hidden && self.query.value { "not shown" }
+            @else if self.value_hidden { "not shown: " a href=(link(&[("value", "true")])) { "show it" } }
             @else if let Some(shown) = shown { code { bdi { (value(shown)) } } " " a href=(link(&[])) { "hide it" } }
             @else { "none" }
         }

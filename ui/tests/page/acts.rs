@@ -262,7 +262,8 @@ async fn an_action_is_on_record_in_the_name_that_the_proxy_gives() {
     let store = memory();
     let fleet = fleet(&store, 2).await;
     let site = Site::new(store.clone(), |ui| {
-        ui.actions(Holder::new("ops").unwrap()).access(Access::header("x-user").unwrap())
+        ui.actions(Holder::new("ops").unwrap())
+            .access(Access::header("x-user", vec!["localhost".to_owned()], None).unwrap())
     });
     let asked = |address: &str| Request::get(address).header("x-user", "ann");
     let address = "/schedule?name=digest";

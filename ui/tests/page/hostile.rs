@@ -1,12 +1,13 @@
 //! Names are other people's texts, and stay texts.
 
+use axum::{body::Body, http::Request};
 use scraper::{Html, Selector};
 use tenure::{Elect, ElectConfig, Lease, schedule::Timing};
 use tenure_look::one_line;
 
 use crate::{
-    fleet::NAMESPACE,
-    site::{Site, attributes, memory, text},
+    fleet::{LEADER, NAMESPACE},
+    site::{Site, attributes, fleet, memory, text},
 };
 
 fn names() -> Vec<String> {
@@ -23,6 +24,47 @@ fn names() -> Vec<String> {
         "]]>--></title></style>".to_owned(),
         "x".repeat(200),
     ]
+}
+
+#[tokio::test]
+async fn the_way_back_from_an_action_stays_within_the_page() {
+    let store = memory();
+    let fleet = fleet(&store, 2).await;
+    let site = Site::new(store.clone(), |ui| ui.actions("ops".parse().unwrap()));
+    let address = "/schedule?name=digest";
+    let page = site.until(address, |page| text(page, "main").contains("Berlin")).await;
+    let csrf = attributes(&page, "form[action='/act/pause'] input[name=csrf]", "value").remove(0);
+    for back in [
+        "//evil.example",
+        "/\\evil.example",
+        "/\t/evil.example",
+        "/\n/evil.example",
+        "https://evil.example",
+        "",
+    ] {
+        let fields = [("csrf", &*csrf), ("name", "digest"), ("why", "x"), ("back", back)];
+        let read = site.post("/act/pause", &fields).await;
+        assert_eq!(read.status, 200, "{}", read.body);
+        assert_eq!(attributes(&Html::parse_document(&read.body), "main a", "href"), ["/"], "{back:?}");
+    }
+    fleet.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_without_values_shows_none_on_request() {
+    let store = memory();
+    let mut fleet = fleet(&store, 2).await;
+    fleet.hold("pod-1", LEADER, "leads the shop").await.unwrap();
+    let site = Site::new(store.clone(), tenure_ui::Ui::no_values);
+    let page = site.page(&format!("/key?key={LEADER}")).await;
+    assert!(text(&page, "#about").contains("not shown"));
+    assert!(!attributes(&page, "#about a", "href").concat().contains("value"), "no way to it");
+    for accept in ["text/html", "application/json"] {
+        let request = Request::get(format!("/key?key={LEADER}&value=true")).header("accept", accept);
+        let read = site.read(request, Body::empty()).await;
+        assert!(read.status == 200 && !read.body.contains("secret"), "{}", read.body);
+    }
+    fleet.close().await;
 }
 
 /// Fails if a page has an element or an attribute that did not come from us.

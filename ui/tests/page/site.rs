@@ -16,7 +16,7 @@ use tenure::{
     testing::TestClock,
 };
 use tenure_look::{LivePicture, Reader};
-use tenure_ui::Ui;
+use tenure_ui::{Access, Ui};
 use tower::ServiceExt;
 
 use crate::fleet::{Fleet, namespace};
@@ -63,9 +63,10 @@ pub(crate) fn memory() -> Memory {
 }
 
 impl Site {
+    /// A page with open access, unless it gets another.
     pub(crate) fn new(memory: Memory, with: impl FnOnce(Ui) -> Ui) -> Self {
         let look = Reader::new(memory.store, namespace()).clock(memory.clock);
-        Self::of(with(Ui::of(LivePicture::new(look))).router())
+        Self::of(with(Ui::of(LivePicture::new(look)).access(Access::open())).router())
     }
 
     pub(crate) fn of(router: Router) -> Self {
@@ -95,8 +96,12 @@ impl Site {
     }
 
     pub(crate) async fn page(&self, address: &str) -> Html {
+        self.page_at(200, address).await
+    }
+
+    pub(crate) async fn page_at(&self, status: u16, address: &str) -> Html {
         let read = self.get(address).await;
-        assert_eq!(read.status, StatusCode::OK, "{address}: {}", read.body);
+        assert_eq!(read.status, status, "{address}: {}", read.body);
         Html::parse_document(&read.body)
     }
 
