@@ -1,5 +1,7 @@
 //! `tenure ui`: the page, served.
 
+mod serve;
+
 use std::{
     net::SocketAddr,
     os::unix::fs::PermissionsExt,
@@ -105,9 +107,8 @@ pub(crate) async fn run(common: &Common, ui: Ui) -> Result<u8, Failure> {
     if ui.no_values {
         page = page.no_values();
     }
-    let served = tenure_ui::serve(listener, page, end).await;
+    serve::serve(listener, page, end).await;
     look.close().await;
-    served.map_err(|error| Failure::failed(format!("the page cannot be served any more: {error}")))?;
     Ok(0)
 }
 

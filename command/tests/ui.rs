@@ -246,6 +246,22 @@ fn a_wrong_token_is_in_the_log_with_its_address_and_a_flood_of_them_is_counted()
 }
 
 #[test]
+fn idle_connections_make_room_and_the_log_has_a_line_of_it() {
+    let world = World::sqlite();
+    let page = world.command(&["ui", "--listen", "127.0.0.1:0"]);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 128; exec \"$0\" \"$@\""]).arg(page.get_program()).args(page.get_args());
+    limited.envs(page.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut served = Served::of(&mut limited);
+    let idle: Vec<_> = (0..300).map(|_| TcpStream::connect(&served.address).unwrap()).collect();
+    assert_eq!(served.get("/locks").0, 200);
+    let line = served.line();
+    assert!(["WARN", "connections", "there are 64"].iter().all(|part| line.contains(part)), "{line}");
+    drop(idle);
+    assert_eq!(served.end(Signal::TERM), Some(0));
+}
+
+#[test]
 fn a_place_in_a_list_that_no_store_made_is_the_fault_of_the_address() {
     let world = World::sqlite();
     let served = Served::begin(&world, &["--no-values"]);

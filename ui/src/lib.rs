@@ -146,6 +146,12 @@ impl Ui {
         self
     }
 
+    /// The token that ends all events, which do not end by themselves, when a server of the program's own does.
+    #[must_use]
+    pub fn end(&self) -> CancellationToken {
+        self.end.clone()
+    }
+
     /// The addresses of the page, to be served or nested wherever a program wants them.
     pub fn router(self) -> Router {
         let shared = Shared {
