@@ -155,7 +155,8 @@ fn read(option: &str, file: &Path) -> Result<String, Failure> {
     Ok(token.trim().to_owned())
 }
 
-/// Warns of a file that all users of this machine can open. A cluster may give one no other rights, so it is not refused.
+/// Warns of a file that all users of this machine can open. It is not refused, as a cluster may give one no other
+/// rights.
 fn warn_if_open(file: &Path) {
     let mode = std::fs::metadata(file).map_or(0, |about| about.permissions().mode());
     if mode & 0o007 != 0 {

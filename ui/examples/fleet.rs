@@ -4,8 +4,8 @@
 //! cargo run -p tenure-ui --example fleet
 //! ```
 //!
-//! and then the address that it prints, with a token to act behind the `#`. One instance is cut off from the store, one is drained, and one joins every half
-//! minute; a task and a schedule fail all the time.
+//! and then the address that it prints, with a token to act behind the `#`. One instance is cut off from the store,
+//! one is drained, and one joins every half minute; a task and a schedule fail all the time.
 //!
 //! `--listen ADDRESS` is another address, `--read-only` offers no actions, and with `--by-hand` nothing happens but what
 //! lines of the standard input say: `join NAME`, `crash NAME`, `drain NAME`, `hold NAME KEY`, `pass NAME KEY`. Each is

@@ -19,9 +19,9 @@
 //!
 //! # Access
 //!
-//! Without more, only requests from the same machine are answered ([`Access::loopback`]); see [`Access`] for the others.
-//! No change is possible unless [`Ui::actions`] allows it, and the access lets the visitor act. Values of locks are not shown unless they are asked for on
-//! a lock's own screen.
+//! Without more, only requests from the same machine are answered ([`Access::loopback`]); see [`Access`] for the
+//! others. No change is possible unless [`Ui::actions`] allows it, and the access lets the visitor act. Values of
+//! locks are not shown unless they are asked for on a lock's own screen.
 
 mod access;
 mod act;
