@@ -93,7 +93,7 @@ impl TaskView {
     /// Returns its state in a word.
     #[must_use]
     pub const fn word(&self) -> &'static str {
-        if self.looks_dead { "held, its holder looks dead" } else { self.state.word() }
+        if self.looks_dead { "held, dead" } else { self.state.word() }
     }
 }
 

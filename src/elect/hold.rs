@@ -318,10 +318,9 @@ impl LeaseCell {
         self.note_end(self.now());
         let go = {
             let mut state = self.state();
-            // Of a task its spread says more.
-            if let Some(Loss::Revoked { by, why }) =
-                state.loss.as_ref().filter(|_| self.lock.kind == Kind::Lock)
-            {
+            // Of a task its spread says more. A lock that was taken by force has its note already, under its term.
+            let is_asked_back = self.lock.kind == Kind::Lock && state.cut_at.is_none();
+            if let Some(Loss::Revoked { by, why }) = state.loss.as_ref().filter(|_| is_asked_back) {
                 handback.note.get_or_insert_with(|| revoked(by, why));
             }
             if matches!(state.owner, OwnerState::Holds) {

@@ -5,7 +5,7 @@ use std::{fmt::Write, sync::Arc};
 use axum::{
     Extension, Router,
     extract::{OriginalUri, Request, State},
-    http::{StatusCode, Uri, header},
+    http::{Uri, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, post},

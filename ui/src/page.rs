@@ -133,8 +133,6 @@ pub(crate) fn whole(base: &Base, title: &str, body: &Markup, is_live: bool) -> M
     }
 }
 
-}
-
 /// Draws the result of an action. The way back leads within the page only.
 pub(crate) fn done(base: &Base, said: &str, back: &str) -> Markup {
     let home = base.link("/", &[]);

@@ -1,5 +1,7 @@
 //! `tenure spreads`: the members of a spread, and where its tasks are, as far as records tell.
 
+use std::fmt::Write;
+
 use clap::Args;
 use serde::Serialize;
 use tenure::{
@@ -165,7 +167,8 @@ fn text(shown: &Shown, now: StoreTime, look: &OpenNamespace) -> String {
     }
     if let Some(wanted) = spread.wanted.filter(|_| spread.never_ran > 0) {
         let ran = wanted.saturating_sub(spread.never_ran);
-        text.push_str(&format!("\n{wanted} wanted, {ran} ever ran, {} never\n", spread.never_ran));
+        let never = spread.never_ran;
+        let _ = writeln!(text, "\n{wanted} wanted, {ran} ever ran, {never} never");
     }
     if !spread.tasks.is_empty() {
         let mut table = Table::new(["TASK", "STATE", "HOLDER", "NOTE"]);

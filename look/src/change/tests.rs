@@ -242,7 +242,7 @@ fn the_last_hour_is_told_from_what_records_remember() {
             (50, "acquired", Severity::Takeover),
             (52, "run", Severity::Other),
             (53, "run", Severity::Failure),
-            (60, "resumed", Severity::Other),
+            (60, "resumed", Severity::Person),
         ]
     );
     assert_eq!(remembered(&records, at(0)).first().map(|change| change.what.describe().0), Some("acquired"));

@@ -26,19 +26,22 @@ impl Found {
         if let Some(why) = picture.deaf() {
             tell(Grade::Warning, "deaf", None, format!("no hints come, so changes are seen later: {why}"));
         }
+        for (part, why) in picture.unreadable() {
+            tell(Grade::Warning, "unreadable", None, format!("the {part} cannot be read: {why}"));
+        }
         for one in picture.refused() {
             tell(Grade::Critical, "refused", None, format!("{}: {}", one.record, one.refusal));
         }
         let (read, names) = (picture.read(), picture.spread_names());
         let tasks = names.is_subset(&read.spreads);
-        let parts = [
-            (read.sessions, "instances"),
-            (read.locks, "locks"),
-            (tasks, "tasks"),
-            (read.schedules, "schedules"),
-        ];
+        let parts = [(read.sessions, "instances"), (read.locks, "locks"), (tasks, "tasks")];
         let unread = parts.iter().filter(|(is_whole, _)| !is_whole);
-        unread.map(|(_, what)| format!("not all {what} were read")).collect()
+        let mut unread: Vec<_> = unread.map(|(_, what)| format!("not all {what} were read")).collect();
+        let (ledgers, schedules) = picture.schedules_read();
+        if !read.schedules {
+            unread.push(format!("{ledgers} of {schedules} schedules were read"));
+        }
+        unread
     }
 
     /// Judges the instances, of which there are so many tasks. Returns how many beat.

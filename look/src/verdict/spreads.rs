@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{APART, Found, Grade, Limits, RECENT, Subject, count, listed, word};
 use crate::{Picture, SessionStates, one_line, picture::HOUR};
 use tenure::{
-    model::{Key, Kind, LockId, SessionId, StoreTime},
+    model::{Holder, Key, Kind, LockId, SessionId, StoreTime},
     spread::{Member, SpreadStatus, TaskState},
     store::{Ended, LockRecord, Past, SessionRecord, TaskNote},
 };
@@ -58,13 +58,19 @@ impl Spread<'_> {
         }
     }
 
-    /// Tasks that a living member knows, and that no instance has ever taken; since its start at the latest.
-    fn never_ran(&self) -> (usize, Option<StoreTime>) {
-        let living = self.status.members.iter().filter(|member| !self.looks_dead(member.session));
-        let most = living.max_by_key(|member| member.share.known);
+    /// Tasks that a living member knows, and that no instance has ever taken; since its start at the latest. And tasks
+    /// beyond those that all living members know alike: they were taken off the list.
+    fn beside_known(&self) -> (usize, Option<StoreTime>, usize) {
+        let living: Vec<_> =
+            self.status.members.iter().filter(|member| !self.looks_dead(member.session)).collect();
+        let most = living.iter().max_by_key(|member| member.share.known);
         let started = most.and_then(|member| self.lives.record(member.session)).map(|record| record.started);
-        let known = most.and_then(|member| member.share.known).unwrap_or_default() as usize;
-        (if self.is_whole { known.saturating_sub(self.status.tasks.len()) } else { 0 }, started)
+        let Some(known) = most.and_then(|member| member.share.known).filter(|_| self.is_whole) else {
+            return (0, started, 0);
+        };
+        let (known, tasks) = (known as usize, self.status.tasks.len());
+        let is_alike = living.windows(2).all(|two| two[0].share.digest == two[1].share.digest);
+        (known.saturating_sub(tasks), started, if is_alike { tasks.saturating_sub(known) } else { 0 })
     }
 
     /// Time at which a task lost its holder, if that is on record.
@@ -90,7 +96,7 @@ impl Found {
             let status = SpreadStatus::of_records(name.clone(), &sessions, &locks, now);
             let is_whole = picture.read.spreads.contains(name);
             let spread = Spread { status, locks, lives: &lives, now, is_whole, shell: word(name.as_str()) };
-            tasks += spread.status.tasks.len() + spread.never_ran().0;
+            tasks += spread.status.tasks.len() + spread.beside_known().0;
             self.nowhere(&spread, limits);
             self.failing(&spread);
             self.blamed(&spread);
@@ -115,8 +121,11 @@ impl Found {
             Some(TaskState::Moving { from: None, .. } | TaskState::WaitingForRoom { .. }) => true,
             state => state.and_then(TaskState::holder).is_some_and(|(_, session)| spread.looks_dead(session)),
         };
-        let nowhere: Vec<_> = spread.locks.iter().filter(is_nowhere).collect();
-        let (never, started) = spread.never_ran();
+        let mut nowhere: Vec<_> = spread.locks.iter().filter(is_nowhere).collect();
+        let (never, started, surplus) = spread.beside_known();
+        // The oldest are the ones that were taken off the list: records do not tell them apart.
+        nowhere.sort_by_key(|record| spread.left(record));
+        nowhere.drain(..surplus.min(nowhere.len()));
         let number = nowhere.len() + never;
         if number == 0 {
             return;
@@ -184,7 +193,14 @@ impl Found {
             _ => None,
         };
         let mut failures: Vec<_> = pasts.filter_map(given_up).collect();
-        failures.retain(|(at, ..)| self.now.since(*at) < HOUR);
+        // An instance that was started again is judged by its failures since then.
+        let started = |holder: &Holder| {
+            let sessions = members.iter().filter(|one| one.holder == *holder).map(|one| one.session);
+            sessions.filter_map(|session| Some(spread.lives.record(session)?.started)).min()
+        };
+        failures.retain(|(at, holder, _)| {
+            self.now.since(*at) < HOUR && started(holder).is_none_or(|then| *at >= then)
+        });
         failures.sort();
         let (since, last) = (failures.first().map(|(at, ..)| *at), failures.last());
         let is_on = last.is_some_and(|(at, ..)| self.now.since(*at) < RECENT)

@@ -54,7 +54,11 @@ async fn the_overview_begins_with_what_needs_somebody_and_leads_to_it() {
     schedules.pause("pulse", "the numbers are being mended").await.unwrap();
     let is_told = |page: &scraper::Html| text(page, "ul.troubles").contains("pulse was paused");
     let page = site.until("/", is_told).await;
-    assert_eq!(attributes(&page, "main > section", "id")[0], "verdict");
+    let parts = attributes(&page, "main > section", "id");
+    assert_eq!(
+        (&parts[..2], text(&page, "#unreadable").as_str()),
+        (&["unreadable".to_owned(), "verdict".to_owned()][..], "")
+    );
     assert!(attributes(&page, "ul.troubles a", "href").contains(&"/schedule?name=pulse".to_owned()));
     assert!(texts(&page, "ul.troubles code").contains(&"tenure resume pulse".to_owned()));
     let (title, icon) =

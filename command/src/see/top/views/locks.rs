@@ -81,8 +81,8 @@ pub(in super::super) fn state(
     match (&record.holding, life) {
         (Some(_), Some(Liveness::Alive) | None) => ("held".to_owned(), Tone::Plain),
         (Some(_), Some(Liveness::Missing)) => ("held, no session".to_owned(), Tone::Bad),
-        (Some(_), Some(Liveness::Silent)) => ("held, its holder looks dead".to_owned(), Tone::Bad),
-        (Some(_), Some(life)) => (format!("held, its holder is {}", life.as_str()), Tone::Bad),
+        (Some(_), Some(Liveness::Silent | Liveness::Dead)) => ("held, dead".to_owned(), Tone::Bad),
+        (Some(_), Some(life)) => (format!("held, {}", life.as_str()), Tone::Bad),
         (None, _) => {
             let left = record.closed.map(|closed| closed.left(picture.now()));
             match left.filter(|left| !left.is_zero()) {
