@@ -49,6 +49,9 @@ const FLAWS: &[(Flaw, Where, &[&str])] = &[
     (Flaw::SettleTwice, Chance(Paces::Short), &["ticks"]),
 ];
 
+/// Time of faults: a flaw shows itself within seconds or not at all, and a fleet that hides it costs its whole time.
+const CHAOS: Duration = Duration::from_secs(30);
+
 /// Over how many seeds a flaw may hide.
 const SEEDS: u64 = 24;
 
@@ -63,7 +66,9 @@ fn every_flaw_is_noticed_by_the_checker_that_is_there_for_it() {
         let mut steps = 0;
         let seed = seeds(SEEDS).find(|seed| {
             let ran = match place {
-                Chance(paces) => run(*seed, &Plan { paces: *paces, flaw: Some(*flaw), ..Plan::default() }),
+                Chance(paces) => {
+                    run(*seed, &Plan { paces: *paces, chaos: CHAOS, flaw: Some(*flaw), ..Plan::default() })
+                }
                 Script(script) => script(*seed, Some(*flaw)),
             };
             let Err(violation) = ran else { return false };
