@@ -18,6 +18,7 @@ fn shares() -> Vec<Share> {
             paused: true,
             buckets: Some(Buckets::new([0x80; Buckets::COUNT])),
             known: Some(u32::MAX),
+            known_since: Some(StoreTime::from_millis(1_763_784_813_124)),
         ),
         with!(
             Share::new(spread("a.b c"));

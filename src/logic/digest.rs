@@ -1,13 +1,14 @@
 //! Digests of task sets, which members compare in order to plan together.
 
 use crate::{
-    model::{Digest, Key},
+    model::{Digest, Key, StoreTime},
     store::{Buckets, Share},
 };
 
-/// Writes the digests of these tasks into a share. The keys come in their order.
-pub(crate) fn publish<'a>(share: &mut Share, keys: impl Iterator<Item = &'a Key> + Clone) {
-    share.digest = digest(keys.clone());
+/// Writes the digests of these tasks into a share, and since when it has them. The keys come in their order.
+pub(crate) fn publish<'a>(share: &mut Share, keys: impl Iterator<Item = &'a Key> + Clone, now: StoreTime) {
+    let before = std::mem::replace(&mut share.digest, digest(keys.clone()));
+    share.known_since = share.known_since.filter(|_| share.digest == before).or(Some(now));
     share.known = u32::try_from(keys.clone().count()).ok();
     share.buckets = Some(buckets(keys));
 }
@@ -71,8 +72,21 @@ mod tests {
         let mut keys: Vec<Key> = keys.iter().map(|key| key.parse().unwrap()).collect();
         keys.sort();
         let mut share = Share::new("s".parse().unwrap());
-        publish(&mut share, keys.iter());
+        publish(&mut share, keys.iter(), StoreTime::from_millis(0));
         share
+    }
+
+    #[test]
+    fn a_share_says_since_when_its_set_is_as_it_is() {
+        let keys: Vec<Key> = ["a", "b"].iter().map(|key| key.parse().unwrap()).collect();
+        let mut share = Share::new("s".parse().unwrap());
+        let mut since = |keys: &[Key], second: i64| {
+            publish(&mut share, keys.iter(), StoreTime::from_millis(second * 1000));
+            share.known_since.unwrap().as_millis() / 1000
+        };
+        assert_eq!([since(&keys, 1), since(&keys, 2)], [1, 1]);
+        assert_eq!([since(&keys[..1], 3), since(&keys[..1], 4)], [3, 3]);
+        assert_eq!([since(&keys, 5), since(&[], 6), since(&[], 7)], [5, 6, 6]);
     }
 
     #[test]

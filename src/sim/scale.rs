@@ -81,7 +81,7 @@ impl LargeFleet {
             (0..tasks).map(|task| Key::new(format!("task-{task:07}")).expect("within the limits")).collect();
         let spread = SpreadName::new("scale").expect("within the limits");
         let mut share = Share::new(spread.clone());
-        digest::publish(&mut share, keys.iter());
+        digest::publish(&mut share, keys.iter(), StoreTime::from_millis(0));
         let now = Moment::after_start(CALM);
         let mut view = SpreadView::new(spread);
         view.set(&keys);

@@ -254,7 +254,8 @@ impl SpreadActor {
         let Some(keys) = state.keys.clone() else { return };
         state.view.set(&keys);
         state.waiting.retain(|key, _| keys.contains(key));
-        digest::publish(&mut state.share, keys.iter());
+        let now = self.engine().store_now().unwrap_or_else(|| self.engine().clock.wall());
+        digest::publish(&mut state.share, keys.iter(), now);
         // No instance may plan with one that does not know yet what it would do.
         if !state.complete || !state.startup_hold.is_over() {
             return;

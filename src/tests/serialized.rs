@@ -362,7 +362,7 @@ fn a_spread_has_members_tasks_and_phases() {
     check(
         [status],
         &expect![[
-            r#"{"spread":"topics","members":[{"session":"000000000000000000000000000000ab","holder":"pod-1","host":"node-3","pid":17,"share":{"spread":"topics","cap":20,"weight":1,"draining":false,"paused":false,"reserved_ms":0,"digest":"ffffffffffffffff","known":null,"drained":null},"tasks":1,"failing":false,"target":1}],"tasks":{"orders":{"kind":"running","holder":"pod-1","session":"000000000000000000000000000000ab","term":7},"prices":{"kind":"moving","from":null,"to":"pod-1"}},"here":{"orders":{"kind":"running"}},"planned":true,"held_back":{"deaths":2,"remaining_ms":30000}}"#
+            r#"{"spread":"topics","members":[{"session":"000000000000000000000000000000ab","holder":"pod-1","host":"node-3","pid":17,"share":{"spread":"topics","cap":20,"weight":1,"draining":false,"paused":false,"reserved_ms":0,"digest":"ffffffffffffffff","known":null,"known_since":null,"drained":null},"tasks":1,"failing":false,"target":1}],"tasks":{"orders":{"kind":"running","holder":"pod-1","session":"000000000000000000000000000000ab","term":7},"prices":{"kind":"moving","from":null,"to":"pod-1"}},"here":{"orders":{"kind":"running"}},"planned":true,"held_back":{"deaths":2,"remaining_ms":30000}}"#
         ]],
     );
     let says = vec!["running on pod-1, under term 7".to_owned()];
@@ -549,7 +549,7 @@ fn a_session_has_its_shares_and_requests() {
     check(
         [record],
         &expect![[
-            r#"{"id":"000000000000000000000000000000ab","about":{"namespace":"shop","holder":"pod-1","host":"node-3","pid":17,"program":"shop 1.0","plan_version":2},"started":"2026-11-21T03:00:00Z","beat":3,"nonce":9007199254740991,"beat_at":"2026-11-21T03:00:15Z","stalled_since":null,"ttl_ms":30000,"death":{"at":"2026-11-21T03:01:00Z","by":"ops","why":"no beat"},"shares":[{"spread":"topics","cap":null,"weight":1,"draining":false,"paused":false,"reserved_ms":0,"digest":"0000000000000000","known":null,"drained":null}],"requests":[{"lock":{"namespace":"shop","kind":"task:topics","key":"nightly report"},"term":7,"by":"ops","why":"maintenance"}]}"#
+            r#"{"id":"000000000000000000000000000000ab","about":{"namespace":"shop","holder":"pod-1","host":"node-3","pid":17,"program":"shop 1.0","plan_version":2},"started":"2026-11-21T03:00:00Z","beat":3,"nonce":9007199254740991,"beat_at":"2026-11-21T03:00:15Z","stalled_since":null,"ttl_ms":30000,"death":{"at":"2026-11-21T03:01:00Z","by":"ops","why":"no beat"},"shares":[{"spread":"topics","cap":null,"weight":1,"draining":false,"paused":false,"reserved_ms":0,"digest":"0000000000000000","known":null,"known_since":null,"drained":null}],"requests":[{"lock":{"namespace":"shop","kind":"task:topics","key":"nightly report"},"term":7,"by":"ops","why":"maintenance"}]}"#
         ]],
     );
 }

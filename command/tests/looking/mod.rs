@@ -285,6 +285,7 @@ pub(crate) const SHARE: &[(&str, &str)] = &[
     ("reserved_ms", "number"),
     ("digest", "string"),
     ("known", "number|null"),
+    ("known_since", "string|null"),
     ("drained", "object|null"),
 ];
 pub(crate) const RUN: &[(&str, &str)] = &[

@@ -37,7 +37,7 @@ fn share() -> Share {
 fn share_of(tasks: std::ops::Range<usize>) -> Share {
     let mut share = Share::new(spread());
     let keys: BTreeSet<Key> = tasks.map(key).collect();
-    digest::publish(&mut share, keys.iter());
+    digest::publish(&mut share, keys.iter(), StoreTime::from_millis(0));
     share
 }
 

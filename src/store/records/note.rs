@@ -30,6 +30,8 @@ pub enum TaskNote {
         tries: u32,
         /// Last error.
         error: String,
+        /// Time of the first of these failures.
+        since: StoreTime,
     },
     /// The holders died.
     Died {
@@ -49,7 +51,8 @@ impl TaskNote {
     /// Returns the meaning of a note; nothing if the engine did not write it.
     #[must_use]
     pub fn read(note: &Why) -> Option<Self> {
-        let given_up = |row: FailureRow| Self::GivenUp { tries: row.tries, error: row.error };
+        let given_up =
+            |row: FailureRow| Self::GivenUp { tries: row.tries, error: row.error, since: row.since };
         let died = |row: DeathRow| Self::Died { deaths: row.deaths };
         let signed = || Request::read_note(&Why::shortened(note.as_str().strip_prefix(REVOKED)?));
         let row = FailureRow::read(note).map(given_up).or_else(|| DeathRow::read(note).map(died));

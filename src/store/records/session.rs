@@ -160,6 +160,8 @@ pub struct Share {
     pub buckets: Option<Buckets>,
     /// Number of tasks in that set. An earlier version does not say.
     pub known: Option<u32>,
+    /// Time since which it knows that set. An earlier version does not say.
+    pub known_since: Option<StoreTime>,
     /// Order of an operator to drain, which it follows. None if its program drains it, or an earlier version follows.
     pub drained: Option<Drained>,
 }
@@ -189,6 +191,7 @@ impl Share {
             digest: 0,
             buckets: None,
             known: None,
+            known_since: None,
             drained: None,
         }
     }

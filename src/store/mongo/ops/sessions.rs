@@ -259,6 +259,9 @@ pub(crate) fn share(share: &Share) -> Document {
     if let Some(known) = share.known {
         document.insert("known", i64::from(known));
     }
+    if let Some(since) = share.known_since {
+        document.insert("known_since", date(since));
+    }
     if let Some(Drained { by, since, why }) = &share.drained {
         document.insert("drained", doc! { "by": by.as_str(), "since": date(*since), "why": why.as_str() });
     }
@@ -321,8 +324,9 @@ fn read_share(fields: &Fields<'_>) -> Read<Share> {
         reserved: fields.time("reserved")?,
         digest: digest(fields.string("digest")?)?,
         buckets: fields.later("buckets", buckets)?,
-        // These two are for people: damage to them is no reason to refuse the session.
+        // These are for people: damage to them is no reason to refuse the session.
         known: fields.small("known").ok(),
+        known_since: fields.at("known_since").ok(),
         drained: fields.inner("drained").and_then(|order| read_drained(&order)).ok(),
     })
 }

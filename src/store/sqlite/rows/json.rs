@@ -107,9 +107,28 @@ struct ShareEntry<'a> {
     digest: Text<'a>,
     buckets: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    known: Option<u32>,
+    known: Option<ForPeople<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    known_since: Option<ForPeople<i64>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
-    drained: Option<OrderEntry<'a>>,
+    drained: Option<ForPeople<OrderEntry<'a>>>,
+}
+
+/// For people, as the past of a lock is: damage to it is no reason to refuse the session.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum ForPeople<T> {
+    Sane(T),
+    Damaged(serde_json::Value),
+}
+
+impl<T> ForPeople<T> {
+    fn sane(self) -> Option<T> {
+        match self {
+            Self::Sane(value) => Some(value),
+            Self::Damaged(_) => None,
+        }
+    }
 }
 
 pub(crate) fn shares(shares: &[Share]) -> String {
@@ -122,11 +141,14 @@ pub(crate) fn shares(shares: &[Share]) -> String {
         reserved_ms: millis(share.reserved),
         digest: format!("{:016x}", share.digest).into(),
         buckets: share.buckets.as_ref().map(|buckets| Hex(&buckets.to_bytes()).to_string()),
-        known: share.known,
-        drained: share.drained.as_ref().map(|order| OrderEntry {
-            at: order.since.as_millis(),
-            by: order.by.as_str().into(),
-            why: order.why.as_str().into(),
+        known: share.known.map(ForPeople::Sane),
+        known_since: share.known_since.map(|since| ForPeople::Sane(since.as_millis())),
+        drained: share.drained.as_ref().map(|order| {
+            ForPeople::Sane(OrderEntry {
+                at: order.since.as_millis(),
+                by: order.by.as_str().into(),
+                why: order.why.as_str().into(),
+            })
         }),
     }))
 }
@@ -146,14 +168,14 @@ pub(crate) fn read_shares(text: &str) -> Result<Vec<Share>, Problem> {
             reserved: Duration::from_millis(reserved),
             digest: u64::from_str_radix(&entry.digest, 16).map_err(problem)?,
             buckets: buckets.transpose()?,
-            known: entry.known,
-            drained: entry.drained.and_then(drained_of),
+            known: entry.known.and_then(ForPeople::sane),
+            known_since: entry.known_since.and_then(ForPeople::sane).map(StoreTime::from_millis),
+            drained: entry.drained.and_then(ForPeople::sane).and_then(drained_of),
         })
     };
     read(text)?.into_iter().map(share).collect()
 }
 
-/// For people, as the past of a lock is.
 fn drained_of(entry: OrderEntry<'_>) -> Option<Drained> {
     let (by, why) = (Holder::new(entry.by).ok()?, Why::new(entry.why).ok()?);
     Some(Drained { by, since: StoreTime::from_millis(entry.at), why })
@@ -260,6 +282,7 @@ mod tests {
         share.buckets = Some(Buckets::new(std::array::from_fn(|part| u8::try_from(part / 4).unwrap())));
         share.reserved = Duration::from_millis(MAX_NUMBER);
         share.known = Some(u32::MAX);
+        share.known_since = Some(StoreTime::from_millis(-7));
         share.drained = Some(Drained {
             by: "ops".parse().unwrap(),
             since: StoreTime::from_millis(-1),
@@ -279,6 +302,22 @@ mod tests {
             why: Why::new("because \"of\0 this\"\n").unwrap(),
         };
         assert_eq!(read_orders(&orders(&[order(-5), order(7)])), Ok(vec![order(-5), order(7)]));
+    }
+
+    #[test]
+    fn a_damaged_part_of_a_share_that_is_for_people_is_left_out() {
+        let mut share = Share::new("a".parse().unwrap());
+        (share.known, share.known_since) = (Some(7), Some(StoreTime::from_millis(8)));
+        let text = shares(&[share.clone()]);
+        let read = |text: &str| read_shares(text).unwrap().remove(0);
+        for damage in ["-1", "9e99", "[]", "{\"at\": 5}", "\"x\"", "null"] {
+            let known = text.replace(":7", &format!(":{damage}"));
+            assert_eq!(read(&known), Share { known: None, ..share.clone() }, "{known}");
+            let drained = text.replace("\"known\"", &format!("\"drained\":{damage},\"known\""));
+            assert_eq!(read(&drained), share, "{drained}");
+        }
+        let since = text.replace(":8", ":\"x\"");
+        assert_eq!(read(&since), Share { known_since: None, ..share }, "{since}");
     }
 
     #[test]

@@ -155,6 +155,7 @@ fn share(source: &mut Source<'_>) -> Share {
     share.digest = source.number();
     share.buckets = maybe(source, |source| Buckets::new([small(source).to_be_bytes()[3]; Buckets::COUNT]));
     share.known = maybe(source, small);
+    share.known_since = maybe(source, at);
     share.drained = maybe(source, |source| {
         let RunNow { at, by, why } = order(source);
         Drained { by, since: at, why }
