@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use tenure::{
     Clock,
-    model::{Entry, Kind, Outcome, Rules, RunId, ScheduleId, SessionId, SpreadName, Term, Why},
+    model::{Entry, Kind, Outcome, Rules, RunId, ScheduleId, SessionId, SpreadName, StoreTime, Term, Why},
     store::{
         About, Beat, BeatWrite, Candidate, Claim, Define, Drained, FinishRun, Instruction, MemoryStore,
         Nonce, Open, Release, ReleaseTo, RunNow, Share, Store, Take, TakeAnswer, Ticket, Wait,
@@ -161,6 +161,19 @@ fn share(cap: u32) -> Share {
     share
 }
 
+/// A share that is changed.
+fn with(mut share: Share, change: impl FnOnce(&mut Share)) -> Share {
+    change(&mut share);
+    share
+}
+
+/// The share of a member that knows so many tasks since then.
+fn list(digest: u64, known: u32, since: StoreTime) -> Share {
+    with(share(99), |share| {
+        (share.digest, share.known, share.known_since) = (digest, Some(known), Some(since));
+    })
+}
+
 fn told(grade: Grade, says: &str, command: &str) -> (Grade, String, String) {
     (grade, says.to_owned(), command.to_owned())
 }
@@ -214,6 +227,45 @@ async fn tasks_that_run_nowhere_are_told_with_the_reason_of_each_member() {
     let limits = Limits { spreads: ["mail".parse().unwrap()].into(), ..Limits::default() };
     let verdict = fleet.picture().await.verdict_by(&limits);
     assert_eq!((verdict.worst(), verdict.troubles[0].sort), (Some(Grade::Critical), "unknown_spread"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_that_were_taken_off_the_list_are_no_orphans_on_any_screen_also_while_a_deploy_goes_on() {
+    let (mut fleet, tasks) = (Fleet::new(), topics().1);
+    let begun = fleet.clock.wall();
+    let old = fleet.join("old-1", list(1, 4, begun)).await;
+    let mut terms = Vec::new();
+    for key in ["a", "b", "c", "d"] {
+        terms.push((key, fleet.take(&tasks, key, &old, &[]).await));
+    }
+    // The new list has two tasks less, and the old instance is drained.
+    let new = fleet.join("new-1", list(2, 2, begun)).await;
+    fleet.alive[0].1[0].draining = true;
+    for (key, term) in terms {
+        fleet.leave(&tasks, key, &old, term, None, ReleaseTo::Free).await;
+        fleet.pass(SECOND).await;
+    }
+    let orphans = async |fleet: &Fleet| {
+        let (picture, name) = (fleet.picture().await, topics().0);
+        let spread = picture.spread(&name, 0, 9).unwrap();
+        let told = picture.verdict().troubles.iter().find(|one| one.sort == "nowhere").map(|one| one.number);
+        let named: Vec<_> = spread.orphans.iter().map(ToString::to_string).collect();
+        assert_eq!(picture.spreads()[0].orphans, named.len(), "the numbers are those of the names");
+        assert_eq!(told.unwrap_or(0), named.len(), "the verdict counts the same");
+        (named, picture.verdict().tasks)
+    };
+    fleet.pass(MINUTE).await;
+    assert_eq!(
+        orphans(&fleet).await,
+        (vec!["c".to_owned(), "d".to_owned()], 2),
+        "the last that had a holder"
+    );
+    for key in ["c", "d"] {
+        fleet.take(&tasks, key, &new, &[]).await;
+    }
+    assert_eq!(orphans(&fleet).await, (vec![], 2));
+    fleet.pass(10 * MINUTE).await;
+    assert_eq!(orphans(&fleet).await, (vec![], 2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -273,8 +325,7 @@ async fn a_task_that_was_on_board_at_each_death_is_named() {
 async fn members_that_do_not_fit_together_are_told_once_a_deploy_should_be_over() {
     let mut fleet = Fleet::new();
     for (holder, digest, version) in [("worker-1", 7, 2), ("worker-2", 8, 2), ("worker-3", 7, 1)] {
-        let mut share = share(9);
-        share.digest = digest;
+        let share = list(digest, 9, fleet.clock.wall());
         fleet.join_with(holder, share, version).await;
     }
     assert_eq!(fleet.told("tasks_differ").await.0, Grade::Passing);
@@ -284,6 +335,77 @@ async fn members_that_do_not_fit_together_are_told_once_a_deploy_should_be_over(
     let says =
         "members of topics plan by different versions (worker-3 / worker-1, worker-2): finish the deploy";
     assert_eq!(fleet.told("versions_differ").await.1, says);
+    // A member that drains is on its way out.
+    fleet.alive[1].1[0].draining = true;
+    fleet.pass(SECOND).await;
+    assert!(!fleet.sorts().await.contains(&"tasks_differ"));
+    fleet.alive[2].1[0].draining = true;
+    fleet.pass(SECOND).await;
+    assert!(!fleet.sorts().await.contains(&"versions_differ"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_changes_is_no_trouble_until_it_has_lasted_longer_than_a_pause() {
+    let mut fleet = Fleet::new();
+    let begun = fleet.clock.wall();
+    let one = fleet.join("worker-1", list(7, 40, begun)).await;
+    fleet.join("worker-2", list(7, 40, begun)).await;
+    for key in 0..40 {
+        fleet.take(&topics().1, &format!("t{key:02}"), &one, &[]).await;
+    }
+    // Members that started an hour ago learn another list, one after the other.
+    fleet.pass(60 * MINUTE).await;
+    fleet.alive[0].1 = vec![list(8, 43, fleet.clock.wall())];
+    fleet.pass(10 * SECOND).await;
+    assert_eq!(fleet.told("tasks_differ").await.0, Grade::Passing);
+    let (grade, says, _) = fleet.told("nowhere").await;
+    assert_eq!((grade, says.contains(", 3 of them have never run")), (Grade::Passing, true), "{says}");
+    fleet.pass(2 * MINUTE).await;
+    assert_eq!(fleet.told("tasks_differ").await.0, Grade::Warning);
+    assert_eq!(fleet.told("nowhere").await.0, Grade::Warning);
+    // Another start with the old list makes the difference no younger.
+    fleet.join("worker-3", list(7, 40, fleet.clock.wall())).await;
+    assert_eq!(fleet.told("tasks_differ").await.0, Grade::Warning);
+    // An earlier version does not say since when its list is as it is.
+    fleet.alive[0].1[0].known_since = None;
+    fleet.pass(SECOND).await;
+    assert_eq!(fleet.told("tasks_differ").await.0, Grade::Passing);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_task_that_fails_once_is_passing_and_several_are_a_warning() {
+    let (mut fleet, tasks) = (Fleet::new(), topics().1);
+    let (one, two) = (fleet.join("host-1", share(9)).await, fleet.join("host-2", share(9)).await);
+    for key in 0..8 {
+        fleet.take(&tasks, &format!("t{key}"), &one, &[]).await;
+    }
+    let fail = async |fleet: &Fleet, key: &str| {
+        let term = fleet.take(&tasks, key, &one, &[]).await;
+        let note = format!("failing since {}, given up once by host-1: no answer", fleet.clock.wall());
+        fleet.leave(&tasks, key, &one, term, Some(&note), ReleaseTo::Free).await;
+        fleet.take(&tasks, key, &two, &[]).await;
+    };
+    fail(&fleet, "t8").await;
+    fleet.pass(10 * SECOND).await;
+    let says = "1 task of topics failing (t8): no answer";
+    assert_eq!(fleet.told("fails").await, told(Grade::Passing, says, "tenure show t8 --task topics"));
+    fail(&fleet, "t9").await;
+    fleet.pass(10 * SECOND).await;
+    assert_eq!(fleet.told("fails").await.0, Grade::Warning);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_reasons_some_are_told() {
+    let mut fleet = Fleet::new();
+    for cap in 0..8 {
+        fleet.join(&format!("worker-{cap}"), share(0)).await;
+        fleet.alive[cap].1[0].draining = true;
+        fleet.alive[cap].1[0].cap = u32::try_from(cap).unwrap();
+    }
+    fleet.alive[0].1[0].known = Some(1);
+    fleet.pass(SECOND).await;
+    let says = fleet.told("nowhere").await.1;
+    assert!(says.ends_with("; worker-4 draining (cap 4); 3 more reasons"), "{says}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,6 +15,7 @@ use crate::{
     lock::lives_of,
     reader::holder,
     schedule::{self, lock_of},
+    spread::{self, Judged},
 };
 use tenure::{
     model::{Kind, LockId, Namespace, ScheduleName, SessionId, SpreadName, StoreTime},
@@ -385,24 +386,48 @@ impl Picture {
     /// The spreads in numbers.
     #[must_use]
     pub fn spreads(&self) -> Vec<SpreadSummary> {
+        self.judge_spreads(SpreadSummary::of)
+    }
+
+    /// Judges each spread, among them that of the schedules.
+    pub(crate) fn judge_spreads<T>(&self, mut of: impl FnMut(&Judged<'_>) -> T) -> Vec<T> {
         let sessions: Vec<_> = self.sessions.values().cloned().collect();
-        let mut spreads = SpreadSummary::all(&sessions, self.records_of_locks().cloned(), self.now);
-        let unread = spreads.iter_mut().filter(|one| !self.read.spreads.contains(&one.spread));
-        unread.for_each(|one| one.never_ran = 0);
-        spreads
+        let named = spread::by_name(&sessions, self.records_of_locks().cloned());
+        let judged = named.into_iter().map(|(name, locks)| {
+            let is_whole = self.unread(&name).is_none();
+            of(&Judged::of(name, &sessions, &locks, is_whole, self.now))
+        });
+        judged.collect()
+    }
+
+    /// Says why a spread cannot be judged: not all of its tasks and of the sessions were read.
+    #[must_use]
+    pub fn unread(&self, name: &SpreadName) -> Option<String> {
+        let refused = [Source::Sessions, Source::Locks(Kind::of_tasks(name))];
+        let refused = refused.iter().find_map(|source| self.refused.get(source)?.first());
+        let unreadable = [Area::Sessions, Area::Tasks(name.clone())];
+        let unreadable = unreadable
+            .iter()
+            .find_map(|area| Some(format!("the {area} cannot be read: {}", self.unreadable.get(area)?)));
+        let is_read = self.read.sessions && self.read.spreads.contains(name);
+        let unread = (!is_read).then(|| format!("not all tasks of {name} and all sessions were read"));
+        refused.map(|(record, refusal)| format!("{record}: {refusal}")).or(unreadable).or(unread)
     }
 
     /// A spread, with so many of its tasks from there on; none if it has neither members nor tasks.
     #[must_use]
     pub fn spread(&self, name: &SpreadName, from: usize, at_most: usize) -> Option<SpreadView> {
         let locks = self.locks_of(&Kind::of_tasks(name));
-        let sessions: Vec<_> = self.sessions.values().cloned().collect();
         let shown = locks.get(from..).unwrap_or_default();
-        let shown = &shown[..shown.len().min(at_most)];
-        let mut spread = SpreadView::of(name.clone(), &sessions, &locks, shown, self.now);
-        spread.never_ran *= usize::from(self.read.spreads.contains(name));
+        let spread = self.spread_of(name.clone(), &locks, &shown[..shown.len().min(at_most)]);
         let is_known = !spread.members.is_empty() || !locks.is_empty();
         is_known.then_some(spread)
+    }
+
+    fn spread_of(&self, name: SpreadName, locks: &[LockRecord], shown: &[LockRecord]) -> SpreadView {
+        let (sessions, is_whole) =
+            (self.sessions.values().cloned().collect::<Vec<_>>(), self.unread(&name).is_none());
+        Judged::of(name, &sessions, locks, is_whole, self.now).view(shown)
     }
 
     /// The number of tasks of a spread that are known.
@@ -416,9 +441,7 @@ impl Picture {
     #[must_use]
     pub fn reasons(&self, record: &LockRecord) -> Vec<String> {
         let Some(name) = record.id.kind.spread() else { return Vec::new() };
-        let sessions: Vec<_> = self.sessions.values().cloned().collect();
-        let locks = self.locks_of(&record.id.kind);
-        let spread = SpreadView::of(name, &sessions, &locks, std::slice::from_ref(record), self.now);
+        let spread = self.spread_of(name, &self.locks_of(&record.id.kind), std::slice::from_ref(record));
         spread.tasks.into_iter().next().map(|task| task.why).unwrap_or_default()
     }
 

@@ -1,6 +1,6 @@
 //! A spread, as the records of its members and of its tasks tell.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
@@ -32,11 +32,11 @@ pub struct SpreadSummary {
     /// Tasks that rest after failures.
     #[serde(rename = "quarantined")]
     pub resting: usize,
-    /// Tasks without a living holder.
+    /// Tasks without a living holder, but for tasks that were taken off the list.
     pub orphans: usize,
-    /// Number of tasks that its living members know, if one of them says: the largest.
+    /// Number of tasks in the largest list of its living members, of members that do not drain if there are any.
     pub wanted: Option<usize>,
-    /// Tasks of these that were never taken.
+    /// Tasks of that list that were never taken; none unless all was read.
     pub never_ran: usize,
 }
 
@@ -50,11 +50,11 @@ pub struct SpreadView {
     pub members: Vec<SpreadMember>,
     /// Tasks that were ever taken, by their keys.
     pub tasks: Vec<TaskView>,
-    /// Tasks without a living holder.
+    /// Tasks without a living holder, but for tasks that were taken off the list.
     pub orphans: Vec<Key>,
-    /// Number of tasks that its living members know, if one of them says: the largest.
+    /// Number of tasks in the largest list of its living members, of members that do not drain if there are any.
     pub wanted: Option<usize>,
-    /// Tasks of these that were never taken.
+    /// Tasks of that list that were never taken; none unless all was read.
     pub never_ran: usize,
 }
 
@@ -97,9 +97,126 @@ impl TaskView {
     }
 }
 
+/// A spread, its records, and the tasks of it that run nowhere: one judgement for all that show or judge it.
+#[derive(Debug)]
+pub(crate) struct Judged<'a> {
+    pub(crate) status: SpreadStatus,
+    records: &'a [SessionRecord],
+    pub(crate) sessions: BTreeMap<SessionId, &'a SessionRecord>,
+    pub(crate) locks: &'a [LockRecord],
+    pub(crate) now: StoreTime,
+    /// All sessions and all tasks were read.
+    is_whole: bool,
+    pub(crate) wanted: Option<usize>,
+    /// Time since which the largest list is as it is.
+    pub(crate) listed: Option<StoreTime>,
+    /// Tasks without a living holder, the first that lost one first.
+    pub(crate) orphans: Vec<&'a LockRecord>,
+    pub(crate) never_ran: usize,
+}
+
+impl<'a> Judged<'a> {
+    pub(crate) fn of(
+        name: SpreadName,
+        records: &'a [SessionRecord],
+        locks: &'a [LockRecord],
+        is_whole: bool,
+        now: StoreTime,
+    ) -> Self {
+        let status = SpreadStatus::of_records(name, records, locks, now);
+        let sessions = records.iter().map(|session| (session.id, session)).collect();
+        let (orphans, tasks) = (Vec::new(), status.tasks.len());
+        let mut judged = Self {
+            status,
+            records,
+            sessions,
+            locks,
+            now,
+            is_whole,
+            wanted: None,
+            listed: None,
+            orphans,
+            never_ran: 0,
+        };
+        let list = judged.living().max_by_key(|one| (!one.share.draining, one.share.known));
+        let (known, digest) = list.map(|one| (one.share.known, one.share.digest)).unwrap_or_default();
+        let alike = judged.living().filter(|one| one.share.digest == digest);
+        judged.listed = alike.filter_map(|one| one.share.known_since).min();
+        judged.wanted = known.map(|known| known as usize);
+        let wanted = judged.wanted.unwrap_or(tasks);
+        judged.never_ran = if is_whole { wanted.saturating_sub(tasks) } else { 0 };
+        let mut orphans: Vec<_> = locks.iter().filter(|record| judged.is_orphan(record)).collect();
+        orphans.sort_by_key(|record| judged.left(record));
+        // The oldest are the ones that were taken off the list: records do not tell them apart.
+        judged.orphans = orphans.split_off(tasks.saturating_sub(wanted).min(orphans.len()));
+        judged
+    }
+
+    /// Members of which something is to be expected.
+    pub(crate) fn living(&self) -> impl Iterator<Item = &Member> {
+        self.status.members.iter().filter(|member| !self.looks_dead(member.session))
+    }
+
+    pub(crate) fn looks_dead(&self, session: SessionId) -> bool {
+        self.sessions.get(&session).map_or(self.is_whole, |record| record.looks_dead(self.now))
+    }
+
+    /// Closed tasks are no orphans.
+    fn is_orphan(&self, record: &LockRecord) -> bool {
+        match self.status.tasks.get(&record.id.key) {
+            Some(TaskState::Moving { from: None, .. } | TaskState::WaitingForRoom { .. }) => true,
+            state => state.and_then(TaskState::holder).is_some_and(|(_, session)| self.looks_dead(session)),
+        }
+    }
+
+    /// Time at which a task lost its holder, if that is on record.
+    pub(crate) fn left(&self, record: &LockRecord) -> Option<StoreTime> {
+        let Some(held) = &record.holding else {
+            let past = record.past.first()?;
+            return Some(record.closed.map_or(past.to, |rest| rest.until.max(past.to)));
+        };
+        let session = self.sessions.get(&held.by.session)?;
+        Some(session.death.as_ref().map_or(session.beat_at, |death| death.at))
+    }
+
+    /// The spread with the tasks `shown`, since most of the work is to say why each is where it is.
+    pub(crate) fn view(&self, shown: &[LockRecord]) -> SpreadView {
+        let member = |member: &Member| {
+            let looks_dead = self.looks_dead(member.session);
+            let life = if looks_dead { Liveness::Silent } else { Liveness::Alive };
+            SpreadMember { looks_dead, life, member: member.clone() }
+        };
+        let mut orphans: Vec<_> = self.orphans.iter().map(|record| record.id.key.clone()).collect();
+        orphans.sort_unstable();
+        SpreadView {
+            spread: self.status.spread.clone(),
+            members: self.status.members.iter().map(member).collect(),
+            tasks: shown.iter().filter_map(|record| self.task(record)).collect(),
+            orphans,
+            wanted: self.wanted,
+            never_ran: self.never_ran,
+        }
+    }
+
+    fn task(&self, record: &LockRecord) -> Option<TaskView> {
+        let key = record.id.key.clone();
+        let state = self.status.tasks.get(&key)?.clone();
+        let seen = LockSeen::Found(record.clone());
+        let why = Explanation::of_records(&self.status, self.records, key.clone(), &seen, self.now);
+        Some(TaskView {
+            looks_dead: record.holding.as_ref().is_some_and(|held| self.looks_dead(held.by.session)),
+            since: record.holding.as_ref().map(|held| held.acquired_at),
+            last: record.past.first().cloned(),
+            why: why.sentences().to_vec(),
+            key,
+            state,
+        })
+    }
+}
+
 impl SpreadView {
-    /// A spread as these records tell: sessions of the namespace, and locks of the spread's tasks. Its tasks are those
-    /// `shown`, since most of the work is to say why each is where it is.
+    /// A spread as these records tell: all sessions of the namespace, and all locks of the spread's tasks. Its tasks are
+    /// those `shown`.
     #[must_use]
     pub fn of(
         name: SpreadName,
@@ -108,110 +225,57 @@ impl SpreadView {
         shown: &[LockRecord],
         now: StoreTime,
     ) -> Self {
-        let status = SpreadStatus::of_records(name, sessions, locks, now);
-        let silent = silent(sessions, now);
-        let tasks = shown.iter().filter_map(|record| TaskView::of(record, &status, sessions, now));
-        Self { tasks: tasks.collect(), ..Self::without_tasks(&status, &silent) }
-    }
-
-    fn without_tasks(status: &SpreadStatus, silent: &BTreeSet<SessionId>) -> Self {
-        let member = |member: &Member| {
-            let life = if silent.contains(&member.session) { Liveness::Silent } else { Liveness::Alive };
-            SpreadMember { looks_dead: life.looks_dead(), life, member: member.clone() }
-        };
-        Self {
-            spread: status.spread.clone(),
-            members: status.members.iter().map(member).collect(),
-            tasks: Vec::new(),
-            orphans: orphans(status, silent),
-            wanted: wanted(status, silent),
-            never_ran: wanted(status, silent).unwrap_or(0).saturating_sub(status.tasks.len()),
-        }
+        Judged::of(name, sessions, locks, true, now).view(shown)
     }
 }
 
 impl SpreadSummary {
-    /// All spreads that these records name: those of the locks, and those that have members.
+    pub(crate) fn of(spread: &Judged<'_>) -> Self {
+        let members = &spread.status.members;
+        let count = |is: &dyn Fn(&Member) -> bool| members.iter().filter(|member| is(member)).count();
+        Self {
+            spread: spread.status.spread.clone(),
+            members: members.len(),
+            silent: count(&|member| spread.looks_dead(member.session)),
+            draining: count(&|member| member.share.draining),
+            failing: count(&|member| member.failing),
+            tasks: spread.status.tasks.len(),
+            held: spread.status.held(),
+            resting: spread.status.resting().count(),
+            orphans: spread.orphans.len(),
+            wanted: spread.wanted,
+            never_ran: spread.never_ran,
+        }
+    }
+
+    /// All spreads that these records name: those of the locks, and those that have members. All sessions and locks of
+    /// tasks were read.
     #[must_use]
     pub fn all(
         sessions: &[SessionRecord],
         locks: impl IntoIterator<Item = LockRecord>,
         now: StoreTime,
     ) -> Vec<Self> {
-        let mut named: BTreeMap<SpreadName, Vec<LockRecord>> = BTreeMap::new();
-        for session in sessions.iter().filter(|session| session.is_alive()) {
-            for share in &session.shares {
-                named.entry(share.spread.clone()).or_default();
-            }
-        }
-        for record in locks {
-            if let Some(spread) = record.id.kind.spread() {
-                named.entry(spread).or_default().push(record);
-            }
-        }
-        named.into_iter().map(|(spread, locks)| Self::of(spread, sessions, &locks, now)).collect()
-    }
-
-    /// A spread as these records tell: sessions of the namespace, and locks of the spread's tasks.
-    #[must_use]
-    pub fn of(name: SpreadName, sessions: &[SessionRecord], locks: &[LockRecord], now: StoreTime) -> Self {
-        let status = SpreadStatus::of_records(name, sessions, locks, now);
-        let silent = silent(sessions, now);
-        Self {
-            members: status.members.len(),
-            silent: status.members.iter().filter(|member| silent.contains(&member.session)).count(),
-            draining: status.members.iter().filter(|member| member.share.draining).count(),
-            tasks: status.tasks.len(),
-            held: status.held(),
-            failing: status.members.iter().filter(|member| member.failing).count(),
-            resting: status.resting().count(),
-            orphans: orphans(&status, &silent).len(),
-            wanted: wanted(&status, &silent),
-            never_ran: wanted(&status, &silent).unwrap_or(0).saturating_sub(status.tasks.len()),
-            spread: status.spread,
-        }
+        let of = |(name, locks): (_, Vec<_>)| Self::of(&Judged::of(name, sessions, &locks, true, now));
+        by_name(sessions, locks).into_iter().map(of).collect()
     }
 }
 
-impl TaskView {
-    fn of(
-        record: &LockRecord,
-        status: &SpreadStatus,
-        sessions: &[SessionRecord],
-        now: StoreTime,
-    ) -> Option<Self> {
-        let key = &record.id.key;
-        let state = status.tasks.get(key)?.clone();
-        let seen = LockSeen::Found(record.clone());
-        let why = Explanation::of_records(status, sessions, key.clone(), &seen, now);
-        let is_dead = |id| sessions.iter().any(|session| session.id == id && session.looks_dead(now));
-        Some(Self {
-            looks_dead: record.holding.as_ref().is_some_and(|held| is_dead(held.by.session)),
-            since: record.holding.as_ref().map(|held| held.acquired_at),
-            last: record.past.first().cloned(),
-            why: why.sentences().to_vec(),
-            key: key.clone(),
-            state,
-        })
+/// Returns the spreads that these records name, and the locks of each.
+pub(crate) fn by_name(
+    sessions: &[SessionRecord],
+    locks: impl IntoIterator<Item = LockRecord>,
+) -> BTreeMap<SpreadName, Vec<LockRecord>> {
+    let mut named: BTreeMap<SpreadName, Vec<LockRecord>> = BTreeMap::new();
+    for session in sessions.iter().filter(|session| session.is_alive()) {
+        for share in &session.shares {
+            named.entry(share.spread.clone()).or_default();
+        }
     }
-}
-
-/// The sessions that are not declared dead and look it.
-fn silent(sessions: &[SessionRecord], now: StoreTime) -> BTreeSet<SessionId> {
-    let silent = sessions.iter().filter(|session| session.is_alive() && session.looks_dead(now));
-    silent.map(|session| session.id).collect()
-}
-
-fn wanted(status: &SpreadStatus, silent: &BTreeSet<SessionId>) -> Option<usize> {
-    let living = status.members.iter().filter(|member| !silent.contains(&member.session));
-    living.filter_map(|member| member.share.known).max().map(|known| known as usize)
-}
-
-/// Tasks without a holder, and those whose holders look dead. Closed tasks are not among them.
-fn orphans(status: &SpreadStatus, silent: &BTreeSet<SessionId>) -> Vec<Key> {
-    let is_orphan = |state: &TaskState| match state {
-        TaskState::Moving { from: None, .. } | TaskState::WaitingForRoom { .. } => true,
-        _ => state.holder().is_some_and(|(_, session)| silent.contains(&session)),
-    };
-    status.tasks.iter().filter(|(_, state)| is_orphan(state)).map(|(key, _)| key.clone()).collect()
+    for record in locks {
+        if let Some(spread) = record.id.kind.spread() {
+            named.entry(spread).or_default().push(record);
+        }
+    }
+    named
 }

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{APART, Found, Grade, Limits, RECENT, Subject, count, listed, word};
-use crate::{Picture, SessionStates, one_line, picture::HOUR};
+use super::{APART, Found, Grade, Limits, NAMED, RECENT, Subject, count, listed, word};
+use crate::{Picture, one_line, picture::HOUR, spread::Judged};
 use tenure::{
-    model::{Holder, Key, Kind, LockId, SessionId, StoreTime},
+    model::{Holder, Key, Kind, LockId, StoreTime},
     spread::{Member, SpreadStatus, TaskState},
     store::{Ended, LockRecord, Past, SessionRecord, TaskNote},
 };
@@ -15,31 +15,16 @@ const BLAMED: usize = 3;
 const FULL: &str = "full";
 const ROOM: &str = "with room";
 
-/// A spread, its records, and its sessions.
-struct Spread<'a> {
-    status: SpreadStatus,
-    locks: Vec<LockRecord>,
-    lives: &'a SessionStates,
-    now: StoreTime,
-    /// All its tasks were read.
-    is_whole: bool,
-    /// The name, as a shell takes it.
-    shell: String,
-}
-
-impl Spread<'_> {
+impl Judged<'_> {
     fn about(&self) -> Subject {
         Subject::Spread { spread: self.status.spread.clone() }
     }
 
-    fn looks_dead(&self, session: SessionId) -> bool {
-        self.lives.life(session, self.now).looks_dead()
-    }
-
     /// The command that shows the spread, or that task of it.
     fn show(&self, task: Option<&Key>) -> String {
-        let show = |task: &Key| format!("tenure show {} --task {}", word(task.as_str()), self.shell);
-        task.map_or_else(|| format!("tenure spreads {}", self.shell), show)
+        let spread = word(self.status.spread.as_str());
+        let show = |task: &Key| format!("tenure show {} --task {spread}", word(task.as_str()));
+        task.map_or_else(|| format!("tenure spreads {spread}"), show)
     }
 
     /// Says why a member takes no more tasks.
@@ -57,75 +42,40 @@ impl Spread<'_> {
             _ => ROOM.to_owned(),
         }
     }
-
-    /// Tasks that a living member knows, and that no instance has ever taken; since its start at the latest. And tasks
-    /// beyond those that all living members know alike: they were taken off the list.
-    fn beside_known(&self) -> (usize, Option<StoreTime>, usize) {
-        let living: Vec<_> =
-            self.status.members.iter().filter(|member| !self.looks_dead(member.session)).collect();
-        let most = living.iter().max_by_key(|member| member.share.known);
-        let started = most.and_then(|member| self.lives.record(member.session)).map(|record| record.started);
-        let Some(known) = most.and_then(|member| member.share.known).filter(|_| self.is_whole) else {
-            return (0, started, 0);
-        };
-        let (known, tasks) = (known as usize, self.status.tasks.len());
-        let is_alike = living.windows(2).all(|two| two[0].share.digest == two[1].share.digest);
-        (known.saturating_sub(tasks), started, if is_alike { tasks.saturating_sub(known) } else { 0 })
-    }
-
-    /// Time at which a task lost its holder, if that is on record.
-    fn left(&self, record: &LockRecord) -> Option<StoreTime> {
-        let Some(held) = &record.holding else {
-            let past = record.past.first()?;
-            return Some(record.closed.map_or(past.to, |rest| rest.until.max(past.to)));
-        };
-        let session = self.lives.record(held.by.session)?;
-        Some(session.death.as_ref().map_or(session.beat_at, |death| death.at))
-    }
 }
 
 impl Found {
     /// Judges the spreads. Returns the number of their tasks.
     pub(super) fn spreads(&mut self, picture: &Picture, limits: &Limits) -> usize {
-        let (schedules, lives, now) = (Kind::Schedule.spread(), picture.lives(), self.now);
-        let sessions: Vec<_> = lives.records().cloned().collect();
-        let names = picture.spread_names();
-        let mut tasks = 0;
-        for name in names.iter().filter(|name| Some(*name) != schedules.as_ref()) {
-            let locks = picture.locks_of(&Kind::of_tasks(name));
-            let status = SpreadStatus::of_records(name.clone(), &sessions, &locks, now);
-            let is_whole = picture.read.spreads.contains(name);
-            let spread = Spread { status, locks, lives: &lives, now, is_whole, shell: word(name.as_str()) };
-            tasks += spread.status.tasks.len() + spread.beside_known().0;
-            self.nowhere(&spread, limits);
-            self.failing(&spread);
-            self.blamed(&spread);
-            self.deaths(&spread);
-            self.differ(&spread, ("tasks_differ", "know different tasks"), |_, member| member.share.digest);
-            self.differ(&spread, ("versions_differ", "plan by different versions"), |record, _| {
-                record.about.plan_version.into()
+        let (schedules, names) = (Kind::Schedule.spread(), picture.spread_names());
+        let tasks = picture.judge_spreads(|spread| {
+            if schedules.as_ref() == Some(&spread.status.spread) {
+                return 0;
+            }
+            self.nowhere(spread, limits);
+            self.failing(spread);
+            self.blamed(spread);
+            self.deaths(spread);
+            self.differ(spread, ("tasks_differ", "know different tasks"), |_, member| {
+                (member.share.digest, member.share.known_since)
             });
-        }
+            self.differ(spread, ("versions_differ", "plan by different versions"), |record, _| {
+                (record.about.plan_version.into(), Some(record.started))
+            });
+            spread.wanted.unwrap_or(spread.status.tasks.len())
+        });
         for spread in limits.spreads.difference(&names) {
             let says = format!("no instance takes part in {spread}, and it has no tasks");
             let about = Subject::Spread { spread: spread.clone() };
             self.tell((Grade::Critical, "unknown_spread"), about, None, &says, "tenure spreads".to_owned());
         }
-        tasks
+        tasks.iter().sum()
     }
 
     /// Tasks without a living holder, and why no member takes them.
-    fn nowhere(&mut self, spread: &Spread<'_>, limits: &Limits) {
+    fn nowhere(&mut self, spread: &Judged<'_>, limits: &Limits) {
         let SpreadStatus { spread: name, members, tasks, .. } = &spread.status;
-        let is_nowhere = |record: &&LockRecord| match tasks.get(&record.id.key) {
-            Some(TaskState::Moving { from: None, .. } | TaskState::WaitingForRoom { .. }) => true,
-            state => state.and_then(TaskState::holder).is_some_and(|(_, session)| spread.looks_dead(session)),
-        };
-        let mut nowhere: Vec<_> = spread.locks.iter().filter(is_nowhere).collect();
-        let (never, started, surplus) = spread.beside_known();
-        // The oldest are the ones that were taken off the list: records do not tell them apart.
-        nowhere.sort_by_key(|record| spread.left(record));
-        nowhere.drain(..surplus.min(nowhere.len()));
+        let (nowhere, never) = (&spread.orphans, spread.never_ran);
         let number = nowhere.len() + never;
         if number == 0 {
             return;
@@ -134,7 +84,11 @@ impl Found {
         for member in members {
             reasons.entry(spread.takes_none(member)).or_default().push(&member.holder);
         }
-        let why: Vec<_> = reasons.iter().map(|(why, who)| format!("{} {why}", listed(who))).collect();
+        let mut why: Vec<_> = reasons.iter().map(|(why, who)| format!("{} {why}", listed(who))).collect();
+        if why.len() > NAMED {
+            let more = why.split_off(NAMED).len();
+            why.push(format!("{more} more reasons"));
+        }
         let drained = members.iter().find(|one| one.share.draining && !spread.looks_dead(one.session));
         let (command, advice) = match drained {
             _ if members.is_empty() => (spread.show(None), "no instance takes part"),
@@ -145,39 +99,46 @@ impl Found {
             Some(member) => (format!("tenure undrain {}", word(member.holder.as_str())), ""),
             None => (spread.show(None), "; start another instance, or raise a cap"),
         };
-        let since = nowhere.iter().filter_map(|record| spread.left(record)).min().or(started);
+        // A change of the list is no trouble before a pause is over.
+        let left = nowhere.iter().filter_map(|record| spread.left(record)).min().max(spread.listed);
+        let since = if never > 0 { spread.listed } else { left };
         let ever = if never > 0 { format!(", {never} of them have never run") } else { String::new() };
         let run = if number == 1 { "runs" } else { "run" };
         let says =
             format!("{} of {name} {run} nowhere{ever}: {}{advice}", count(number, "task"), why.join("; "));
-        let grade = self.grade(since, number, tasks.len() + never);
+        let grade = self.grade(left, nowhere.len(), tasks.len() + never).max(self.grade(since, 0, 1));
         let is_wanted = grade > Grade::Passing && limits.spreads.contains(name);
         let grade = if is_wanted { Grade::Critical } else { grade };
         self.tell((grade, "nowhere"), spread.about(), since, &says, command).number = number;
     }
 
     /// Tasks that fail or rest, by their errors.
-    fn failing(&mut self, spread: &Spread<'_>) {
+    fn failing(&mut self, spread: &Judged<'_>) {
         let SpreadStatus { spread: name, tasks, .. } = &spread.status;
+        let begun = |past: &Past| match TaskNote::read(past.note.as_ref()?)? {
+            TaskNote::GivenUp { since, .. } => Some(since),
+            _ => None,
+        };
         let mut errors: BTreeMap<(&str, String), Vec<_>> = BTreeMap::new();
-        for LockRecord { id, past, .. } in &spread.locks {
+        for LockRecord { id, past, .. } in spread.locks {
             let (sort, error, since) = match tasks.get(&id.key) {
                 Some(TaskState::Resting { error, since, .. }) => ("resting", error, Some(*since)),
-                Some(TaskState::Failing { error, .. }) => {
-                    ("failing", error, past.first().map(|past| past.to))
-                }
+                Some(TaskState::Failing { error, .. }) => ("failing", error, past.iter().find_map(begun)),
                 _ => continue,
             };
             errors.entry((sort, one_line(error))).or_default().push((&id.key, since));
         }
         let mut errors: Vec<_> = errors.into_iter().collect();
         errors.sort_by_key(|(_, found)| std::cmp::Reverse(found.len()));
+        let is_one = errors.iter().map(|(_, found)| found.len()).sum::<usize>() == 1;
         for ((verb, error), found) in errors {
             let (keys, starts): (Vec<_>, Vec<_>) = found.into_iter().unzip();
             let (number, since) = (keys.len(), starts.into_iter().flatten().min());
             let says = format!("{} of {name} {verb} ({}): {error}", count(number, "task"), listed(&keys));
-            let sort =
-                (self.grade(since, number, tasks.len()), if verb == "resting" { "rests" } else { "fails" });
+            // A task that fails alone may have failed once, and run well from now on.
+            let (sort, concerned) =
+                if verb == "resting" { ("rests", number) } else { ("fails", number - usize::from(is_one)) };
+            let sort = (self.grade(since, concerned, tasks.len()), sort);
             let command = spread.show((number == 1).then_some(keys[0]));
             let told = self.tell(sort, spread.about(), since, &says, command);
             (told.number, told.detail) = (number, name.to_string());
@@ -185,7 +146,7 @@ impl Found {
     }
 
     /// Members that have all the failures, or whose tasks run well elsewhere.
-    fn blamed(&mut self, spread: &Spread<'_>) {
+    fn blamed(&mut self, spread: &Judged<'_>) {
         let SpreadStatus { spread: name, members, tasks, .. } = &spread.status;
         let pasts = spread.locks.iter().flat_map(|record| &record.past);
         let given_up = |past: &'_ Past| match past.note.as_ref().and_then(TaskNote::read)? {
@@ -196,7 +157,7 @@ impl Found {
         // An instance that was started again is judged by its failures since then.
         let started = |holder: &Holder| {
             let sessions = members.iter().filter(|one| one.holder == *holder).map(|one| one.session);
-            sessions.filter_map(|session| Some(spread.lives.record(session)?.started)).min()
+            sessions.filter_map(|session| Some(spread.sessions.get(&session)?.started)).min()
         };
         failures.retain(|(at, holder, _)| {
             self.now.since(*at) < HOUR && started(holder).is_none_or(|then| *at >= then)
@@ -230,10 +191,10 @@ impl Found {
     }
 
     /// Tasks that were on board whenever a member died.
-    fn deaths(&mut self, spread: &Spread<'_>) {
+    fn deaths(&mut self, spread: &Judged<'_>) {
         let (name, now) = (&spread.status.spread, self.now);
         let takes_part = |one: &&SessionRecord| one.shares.iter().any(|share| share.spread == *name);
-        let deaths = spread.lives.records().filter(takes_part).filter_map(|one| {
+        let deaths = spread.sessions.values().copied().filter(takes_part).filter_map(|one| {
             let death = one.death.as_ref().filter(|death| !death.is_own() && now.since(death.at) < HOUR)?;
             Some((death.at, one))
         });
@@ -274,24 +235,28 @@ impl Found {
     /// Members that differ in that.
     fn differ(
         &mut self,
-        spread: &Spread<'_>,
+        spread: &Judged<'_>,
         (sort, how): (&'static str, &str),
-        of: impl Fn(&SessionRecord, &Member) -> u64,
+        of: impl Fn(&SessionRecord, &Member) -> (u64, Option<StoreTime>),
     ) {
-        let mut groups: BTreeMap<u64, Vec<_>> = BTreeMap::new();
-        // Each has been so since its start at the latest.
-        let mut since = None;
-        for member in spread.status.members.iter().filter(|one| !spread.looks_dead(one.session)) {
-            let Some(record) = spread.lives.record(member.session) else { continue };
-            groups.entry(of(record, member)).or_default().push(&member.holder);
-            since = since.max(Some(record.started));
+        let mut groups: BTreeMap<u64, (Vec<_>, Vec<_>)> = BTreeMap::new();
+        for member in spread.living().filter(|one| !one.share.draining) {
+            let Some(record) = spread.sessions.get(&member.session) else { continue };
+            let (is, since) = of(record, member);
+            let (holders, times) = groups.entry(is).or_default();
+            holders.push(&member.holder);
+            times.extend(since);
         }
         if groups.len() > 1 {
-            let groups: Vec<_> = groups.values().map(|holders| listed(holders)).collect();
+            // They differ since the last of the groups began, if each says when: an earlier version does not.
+            let begun: Option<Vec<_>> = groups.values().map(|(_, times)| times.iter().min()).collect();
+            let since = begun.and_then(|begun| begun.into_iter().max().copied());
+            let grade = since.map_or(Grade::Passing, |_| self.grade(since, 0, 1));
+            let groups: Vec<_> = groups.values().map(|(holders, _)| listed(holders)).collect();
             let name = &spread.status.spread;
             let says = format!("members of {name} {how} ({}): finish the deploy", groups.join(" / "));
-            let sort = (self.grade(since, 0, 1), sort);
-            self.tell(sort, spread.about(), since, &says, spread.show(None)).detail = name.to_string();
+            self.tell((grade, sort), spread.about(), since, &says, spread.show(None)).detail =
+                name.to_string();
         }
     }
 }

@@ -581,6 +581,7 @@ async fn a_value_is_in_no_picture() {
 #[derive(Debug)]
 struct Damaged {
     store: Arc<dyn Store>,
+    of: Kind,
     is_mended: std::sync::atomic::AtomicBool,
 }
 
@@ -599,11 +600,11 @@ impl Store for Damaged {
         at_most: usize,
         limit: Duration,
     ) -> Answer<'_, Page<LockRecord>> {
-        let is_of_locks = kind == Some(Kind::Lock);
+        let is_damaged = kind.as_ref() == Some(&self.of);
         let listed = self.store.list_locks(namespace, kind, after, at_most, limit);
         Box::pin(async move {
             let mut page = listed.await?;
-            if is_of_locks && !self.is_mended.load(std::sync::atomic::Ordering::Relaxed) {
+            if is_damaged && !self.is_mended.load(std::sync::atomic::Ordering::Relaxed) {
                 page.refused.push(("lock of a later version".to_owned(), Refusal::Foreign));
             }
             Ok(page)
@@ -627,7 +628,7 @@ impl Store for Damaged {
 async fn a_damaged_record_is_told_until_it_is_mended() {
     let world = World::new();
     world.fixture.opened().await;
-    let damaged = Arc::new(Damaged { store: world.memory.clone(), is_mended: false.into() });
+    let damaged = Arc::new(Damaged { store: world.memory.clone(), of: Kind::Lock, is_mended: false.into() });
     let pictures = world.pictures_by(damaged.clone());
     let mut followed = pictures.follow();
     for _ in 0..6 {
@@ -635,6 +636,26 @@ async fn a_damaged_record_is_told_until_it_is_mended() {
     }
     damaged.is_mended.store(true, std::sync::atomic::Ordering::Relaxed);
     until(&mut followed, 4 * TURN, |picture| picture.refused().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spread_with_a_damaged_record_is_not_read_whole() {
+    let world = World::new();
+    world.member(&["a"]).await;
+    let damaged = Damaged {
+        store: world.memory.clone(),
+        of: Kind::of_tasks(&"a".parse().unwrap()),
+        is_mended: false.into(),
+    };
+    let unread = async |damaged: &Arc<Damaged>| {
+        let picture = world.pictures_by(damaged.clone()).reader().picture().await.unwrap();
+        picture.unread(&"a".parse().unwrap())
+    };
+    let damaged = Arc::new(damaged);
+    let why = unread(&damaged).await.unwrap();
+    assert!(why.starts_with("lock of a later version: "), "{why}");
+    damaged.is_mended.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(unread(&damaged).await, None);
 }
 
 /// A picture that is read whole at once, for a caller that prints it.
