@@ -20,7 +20,7 @@ use crate::{common::Common, exit::Failure, out, see::look::OpenNamespace, times}
 All of the namespace is checked, as by `tenure status`, unless schedules are named; with --leader,
 --spread or --instances, only if --overdue or --failures is given too.
 The line begins with OK (exit code 0), WARNING (1), CRITICAL (2), or UNKNOWN (3) if the check could
-not be made.
+not be made, or not all of a given spread be read.
 WARNING: something has lasted for longer than its longest pause, or concerns more than 1 % of the
 tasks: tasks run nowhere, fail or rest; instances look dead, die again and again, fail, or do not
 fit together; a schedule is paused, was never run, failed, lost a run, or has no living owner.
@@ -205,7 +205,13 @@ impl Judged {
         if !all && limits.spreads.is_empty() && instances.is_none() {
             return Ok(());
         }
-        let verdict = look.picture().await?.verdict_by(limits);
+        let picture = look.picture().await?;
+        let verdict = picture.verdict_by(limits);
+        // A spread without members and tasks is told as unknown.
+        let known = picture.spread_names();
+        for spread in limits.spreads.intersection(&known) {
+            self.findings.extend(picture.unread(spread).map(|why| Finding::unread(spread, &why)));
+        }
         let is_wanted = |trouble: &Trouble| match &trouble.about {
             Subject::Spread { spread } => limits.spreads.contains(spread),
             Subject::Key { lock } => {

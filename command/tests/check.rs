@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tenure::{
-    model::{Kind, Rules, RunRecord, ScheduleId, Term},
-    store::Define,
+    model::{Kind, Rules, RunRecord, ScheduleId, SpreadName, Term},
+    store::{Define, Share, Take},
 };
 
 use crate::{
-    looking::{LIMIT, NAMESPACE, Ran, World, command, fields},
+    looking::{LIMIT, NAMESPACE, Ran, World, command, fields, lock},
     wait::until,
 };
 
@@ -142,6 +142,21 @@ async fn check_requires_a_leader_that_is_alive_and_enough_instances() {
     spread.until(|status| status.held() == 2).await;
     assert_eq!(check(&world, &["--spread", "topics"]).1, "OK: topics runs");
     elect.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spread_that_is_too_large_to_be_read_whole_is_not_well() {
+    let world = World::sqlite();
+    let spread: SpreadName = "topics".parse().unwrap();
+    let one = world.session(7, "pod-7", Duration::from_secs(3600), vec![Share::new(spread.clone())]).await;
+    let take = |task| Take { lock: lock(Kind::of_tasks(&spread), &format!("task-{task}")), by: one.clone() };
+    let takes: Vec<_> = (0..20_001).map(take).collect();
+    for takes in takes.chunks(1000) {
+        world.store.take(takes.to_vec(), Vec::new(), LIMIT).await.unwrap();
+    }
+    let (code, line, json) = check(&world, &["--spread", "topics"]);
+    let says = "UNKNOWN: not all tasks of topics and all sessions were read";
+    assert_eq!((code, line.as_str(), kinds(&json)), (3, says, vec!["unread"]));
 }
 
 #[test]

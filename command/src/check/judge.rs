@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tenure::{
-    model::{Key, ScheduleName},
+    model::{Key, ScheduleName, SpreadName},
     store::Refusal,
 };
 use tenure_look::{Grade, Liveness, Trouble};
@@ -17,14 +17,14 @@ use crate::{
 /// Findings that the line has room for.
 const TOLD: usize = 10;
 
-/// The state, as monitors grade it.
+/// The state, as monitors grade it, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
     Ok,
     Warning,
-    Critical,
     Unknown,
+    Critical,
 }
 
 impl State {
@@ -84,6 +84,11 @@ impl Finding {
 
     pub(super) fn refused(record: &str, refusal: &Refusal) -> Self {
         Self::new(State::Critical, "refused", Some(record), &format!("{record}: {refusal}"))
+    }
+
+    /// The tasks that were not read may be as they should be, or not.
+    pub(super) fn unread(spread: &SpreadName, why: &str) -> Self {
+        Self::new(State::Unknown, "unread", Some(spread.as_str()), why)
     }
 
     pub(super) fn few_instances(alive: usize, least: usize) -> Self {
