@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{Area, Ledger, Picture, Reader, Source, picture::SCHEDULES, reader::holder};
+use crate::{Area, Ledger, Picture, Reader, Source, picture::SCHEDULES, reader::holder, schedule::on};
 use tenure::{
     StoreError,
     clock::Moment,
@@ -407,10 +407,7 @@ impl Poller {
             round.found.kept.retain(|id| known.contains_key(id));
         }
         let ended = round.absorb_page(items.iter().map(|record| record.id.clone()), refused, next);
-        if !self.picture.read.sessions {
-            // No session is missing before the round of the sessions has ended.
-            self.find(items.iter().filter_map(holder)).await?;
-        }
+        self.find(items.iter().filter_map(holder)).await?;
         for record in items {
             self.take_lock(record);
         }
@@ -427,7 +424,8 @@ impl Poller {
         Ok(())
     }
 
-    /// Reads sessions that are not known yet. If they are refused, the list of the sessions is, too, and says so.
+    /// Reads sessions that are not known yet: of other pages, or opened since. If they are refused, the list of the
+    /// sessions is, too, and says so.
     async fn find(&mut self, sessions: impl Iterator<Item = SessionId>) -> Result<(), StoreError> {
         let unknown = sessions.filter(|session| !self.picture.sessions.contains_key(session)).collect();
         self.observe(unknown).await.or_else(|error| if error.is_retryable() { Err(error) } else { Ok(()) })
@@ -476,6 +474,9 @@ impl Poller {
             return Ok(());
         }
         let seen = self.reader.seen_locks(ids).await?;
+        let found =
+            seen.iter().filter_map(|seen| if let LockSeen::Found(lock) = seen { holder(lock) } else { None });
+        self.find(found).await?;
         for (id, seen) in ids.iter().zip(seen) {
             match seen {
                 LockSeen::Found(record) => self.take_lock(record),
@@ -584,6 +585,7 @@ impl Poller {
         let ids: Vec<_> = names.iter().map(|name| self.id_of(name)).collect();
         let seen = self.reader.seen_schedules(&ids).await?;
         let ledgers = self.reader.last_runs(&ids, super::ScheduleView::RUNS).await?;
+        self.find(ledgers.iter().filter_map(|ledger| on(&ledger.items)).map(|run| run.session)).await?;
         let read: BTreeSet<_> = names.iter().cloned().collect();
         self.waiting.retain(|name| !read.contains(name));
         for (name, (seen, ledger)) in names.into_iter().zip(seen.into_iter().zip(ledgers)) {

@@ -658,6 +658,32 @@ async fn a_spread_with_a_damaged_record_is_not_read_whole() {
     assert_eq!(unread(&damaged).await, None);
 }
 
+/// A store that takes its time to list locks.
+#[derive(Debug)]
+struct SlowLists;
+
+impl Intercept for SlowLists {
+    fn decide(&self, call: &Call) -> Course {
+        let is_list = call.operation == Operation::ListLocks;
+        Course::PLAIN.late_by(if is_list { SECOND } else { Duration::ZERO })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_is_started_while_a_picture_is_read_has_its_tasks() {
+    let world = World::with(|memory| SlowLists.around(memory));
+    let one = world.member(&["a"]).await;
+    world.tasks("a", 0..1, one).await;
+    let reader = world.pictures().reader().clone();
+    let reading = tokio::spawn(async move { reader.picture().await.unwrap() });
+    sleep(SECOND / 2).await;
+    let other = world.member(&["a"]).await;
+    world.tasks("a", 1..2, other).await;
+    let picture = reading.await.unwrap();
+    assert_eq!(held(&picture, "a"), (2, 0));
+    assert!(picture.instance(other).is_some());
+}
+
 /// A picture that is read whole at once, for a caller that prints it.
 #[tokio::test(start_paused = true)]
 async fn all_of_it_is_read_a_page_after_the_other() {
