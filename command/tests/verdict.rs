@@ -8,11 +8,11 @@ use tenure::{
     model::{Entry, Kind, Outcome, Rules, RunId, ScheduleId, SessionId, SpreadName, StoreTime, Term, Why},
     store::{
         About, Beat, BeatWrite, Candidate, Claim, Define, Drained, FinishRun, Instruction, MemoryStore,
-        Nonce, Open, Release, ReleaseTo, RunNow, Share, Store, Take, TakeAnswer, Ticket, Wait,
+        Nonce, Open, Release, ReleaseTo, RunNow, ScheduleSeen, Share, Store, Take, TakeAnswer, Ticket, Wait,
     },
     testing::TestClock,
 };
-use tenure_look::{Grade, Group, Limits, Picture, Reader, Severity, Verdict};
+use tenure_look::{Grade, Group, Limits, Picture, Reader, Severity, Trouble, Verdict};
 use tokio::time::advance;
 
 use crate::looking::{LIMIT, NAMESPACE, World, lock};
@@ -48,18 +48,18 @@ impl Fleet {
 
     /// An instance that beats, on a host of its own.
     async fn join(&mut self, holder: &str, share: Share) -> Candidate {
-        self.join_with(holder, share, 1).await
+        self.join_with(holder, share, 1, TTL).await
     }
 
-    async fn join_with(&mut self, holder: &str, share: Share, plan_version: u32) -> Candidate {
+    async fn join_with(&mut self, holder: &str, share: Share, version: u32, ttl: Duration) -> Candidate {
         let mut about = About::new(NAMESPACE.parse().unwrap(), holder.parse().unwrap());
         about.host = format!("{holder}.local");
-        about.plan_version = plan_version;
+        about.plan_version = version;
         let (session, nonce) = (SessionId::from_u128(self.number().into()), Nonce::new(self.number()));
-        let open = Open { session, nonce, about, ttl: TTL, shares: vec![share.clone()] };
+        let open = Open { session, nonce, about, ttl, shares: vec![share.clone()] };
         self.store().open(open, LIMIT).await.unwrap();
         self.alive.push((session, vec![share]));
-        Candidate::new(session, Ticket::new(1), TTL, holder.parse().unwrap())
+        Candidate::new(session, Ticket::new(1), ttl, holder.parse().unwrap())
     }
 
     /// Stops the beats of an instance.
@@ -124,9 +124,13 @@ impl Fleet {
         self.store().finish(finish, LIMIT).await.unwrap();
     }
 
-    async fn picture(&self) -> Picture {
+    fn reader(&self) -> Reader {
         let reader = Reader::new(self.world.store.clone(), NAMESPACE.parse().unwrap());
-        reader.clock(self.clock.clone()).picture().await.unwrap()
+        reader.clock(self.clock.clone())
+    }
+
+    async fn picture(&self) -> Picture {
+        self.reader().picture().await.unwrap()
     }
 
     async fn verdict(&self) -> Verdict {
@@ -139,6 +143,16 @@ impl Fleet {
         let mut found = verdict.troubles.iter().filter(|one| one.sort == sort);
         let (Some(one), None) = (found.next(), found.next()) else { panic!("not one {sort}: {verdict:#?}") };
         (one.grade, one.says.clone(), one.command.clone())
+    }
+
+    /// The troubles of a schedule that is asked for by its name.
+    async fn told_by_name(&self, name: &str) -> Vec<(&'static str, Grade)> {
+        let reader = self.reader();
+        let seen = reader.seen_schedules(&[id(name)]).await.unwrap().remove(0);
+        let ScheduleSeen::Found(record) = seen else { panic!("there is no {name}") };
+        let (views, now) = reader.schedules_of(vec![record]).await.unwrap();
+        let troubles = Trouble::of_schedule(&views[0], &Limits::default(), TTL, now);
+        troubles.iter().map(|one| (one.sort, one.grade)).collect()
     }
 
     async fn sorts(&self) -> Vec<&'static str> {
@@ -326,7 +340,7 @@ async fn members_that_do_not_fit_together_are_told_once_a_deploy_should_be_over(
     let mut fleet = Fleet::new();
     for (holder, digest, version) in [("worker-1", 7, 2), ("worker-2", 8, 2), ("worker-3", 7, 1)] {
         let share = list(digest, 9, fleet.clock.wall());
-        fleet.join_with(holder, share, version).await;
+        fleet.join_with(holder, share, version, TTL).await;
     }
     assert_eq!(fleet.told("tasks_differ").await.0, Grade::Passing);
     fleet.pass(2 * MINUTE).await;
@@ -452,6 +466,40 @@ async fn schedules_are_told_that_fail_are_overdue_paused_or_lost_with_their_only
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_schedule_between_two_owners_is_no_more_than_passing_for_who_asks_by_its_name() {
+    let mut fleet = Fleet::new();
+    let one = fleet.join("day-1", Share::new(Kind::Schedule.spread().unwrap())).await;
+    let term = fleet.schedule("nightly", "0 0 1 1 * in UTC", &one).await;
+    fleet.pass(5 * MINUTE).await;
+    fleet.leave(&Kind::Schedule, "nightly", &one, term, None, ReleaseTo::Free).await;
+    fleet.pass(10 * SECOND).await;
+    assert_eq!(fleet.told_by_name("nightly").await, [("nobody", Grade::Passing)]);
+    fleet.pass(MINUTE).await;
+    assert_eq!(fleet.told_by_name("nightly").await, [("nobody", Grade::Passing)], "a minute and two ttls");
+    fleet.pass(SECOND).await;
+    assert_eq!(fleet.told_by_name("nightly").await, [("nobody", Grade::Warning)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_long_a_silence_may_last_is_told_by_the_ttl_of_the_one_that_is_silent() {
+    let mut fleet = Fleet::new();
+    let schedules = || Share::new(Kind::Schedule.spread().unwrap());
+    fleet.join_with("slow-1", schedules(), 1, 60 * MINUTE).await;
+    let quick = fleet.join("quick-1", schedules()).await;
+    fleet.schedule("nightly", "0 0 1 1 * in UTC", &quick).await;
+    fleet.take(&Kind::Lock, "leader", &quick, &[]).await;
+    let two = fleet.join("quick-2", schedules()).await;
+    fleet.store().wait(vec![Wait { lock: lock(Kind::Lock, "leader"), by: two }], LIMIT).await.unwrap();
+    fleet.stop(&quick);
+    fleet.pass(60 * SECOND).await;
+    assert_eq!(fleet.verdict().await.worst(), Some(Grade::Passing));
+    fleet.pass(11 * SECOND).await;
+    for sort in ["silent", "nobody", "queue"] {
+        assert_eq!(fleet.told(sort).await.0, Grade::Warning, "{sort}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn schedules_that_fail_alike_are_one_trouble_and_the_worst_comes_first() {
     let mut fleet = Fleet::new();
     let one = fleet.join("day-1", Share::new(Kind::Schedule.spread().unwrap())).await;
@@ -499,9 +547,11 @@ async fn instances_that_look_dead_died_or_stand_still_are_told() {
     assert_eq!((grade, says.as_str()), (Grade::Warning, wanted));
 
     fleet.stop(&one);
-    fleet.pass(71 * SECOND).await;
+    fleet.pass(6 * SECOND).await;
+    assert_eq!(fleet.told("all_silent").await.0, Grade::Passing, "they may be started anew all at once");
+    fleet.pass(65 * SECOND).await;
     let says =
-        "none of 2 instances beats, since 74 s: the store takes no writes, or all of them have stopped";
+        "none of 2 instances beats, since 75 s: the store takes no writes, or all of them have stopped";
     assert_eq!(fleet.told("all_silent").await, told(Grade::Critical, says, "tenure doctor"));
     assert!(!fleet.sorts().await.contains(&"silent"), "one sentence tells of all");
 
@@ -529,15 +579,19 @@ async fn a_queue_stands_still_behind_a_holder_that_looks_dead() {
     let mut fleet = Fleet::new();
     let (one, two) = (fleet.join("web-1", share(9)).await, fleet.join("web-2", share(9)).await);
     fleet.take(&Kind::Lock, "it's billing", &one, &[]).await;
-    let wait = Wait { lock: lock(Kind::Lock, "it's billing"), by: two.clone() };
-    fleet.store().wait(vec![wait], LIMIT).await.unwrap();
+    for ticket in 1..=5 {
+        let mut by = two.clone();
+        by.ticket = Ticket::new(ticket);
+        let wait = Wait { lock: lock(Kind::Lock, "it's billing"), by };
+        fleet.store().wait(vec![wait], LIMIT).await.unwrap();
+    }
     fleet.pass(2 * MINUTE).await;
-    assert_eq!(fleet.sorts().await, [""; 0], "a standby waits");
+    assert_eq!(fleet.sorts().await, [""; 0], "standbys wait");
     fleet.stop(&one);
     fleet.pass(SECOND * 6).await;
     assert_eq!(fleet.told("queue").await.0, Grade::Passing, "it is about to be taken over");
     fleet.pass(SECOND * 66).await;
-    let says = "it's billing: 1 in line behind web-1, which looks dead";
+    let says = "it's billing: 5 in line behind web-1, which looks dead";
     let wanted = told(Grade::Warning, says, r"tenure show 'it'\''s billing' --lock");
     assert_eq!(fleet.told("queue").await, wanted);
     fleet.stop(&two);

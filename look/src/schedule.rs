@@ -30,6 +30,9 @@ pub struct ScheduleView {
     pub next: Vec<StoreTime>,
     /// Owner of the schedule.
     pub owner: Option<Owner>,
+    /// Time until which an instance had it for certain; none if its lock is not known.
+    #[serde(skip)]
+    pub(crate) had: Option<StoreTime>,
     /// First tick that is due, is not in the ledger, and that no run holds up.
     pub due: Option<StoreTime>,
     /// Time for which that tick is due.
@@ -66,6 +69,9 @@ pub struct Owner {
     pub life: Liveness,
     /// True if nothing is to be expected of the owner any more.
     pub looks_dead: bool,
+    /// The ttl of the owner.
+    #[serde(skip)]
+    pub(crate) ttl: Duration,
 }
 
 /// Main state of a schedule.
@@ -106,8 +112,10 @@ impl fmt::Display for ScheduleState {
     }
 }
 
-/// Time, besides two ttls, for which a tick may be on its way to the schedule's next owner.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest pause: a ttl until a death is noticed, another one for the takeover, and a minute.
+pub(crate) fn patience(ttl: Duration) -> Duration {
+    ttl * 2 + Duration::from_secs(60)
+}
 
 impl ScheduleView {
     /// Entries of the ledger that are looked at.
@@ -124,6 +132,10 @@ impl ScheduleView {
         now: StoreTime,
     ) -> Self {
         let owner = lock.and_then(|lock| Owner::of(lock, lives, now));
+        let had = lock.and_then(|lock| match &lock.holding {
+            Some(held) => Some(lives.record(held.by.session).map_or(held.acquired_at, |one| one.beat_at)),
+            None => lock.past.first().map(|past| past.to),
+        });
         let Ledger { runs, is_all, read_at } = &ledger;
         let running = on(runs).is_some_and(|run| !lives.life(run.session, now).looks_dead());
         let due = read_at.and_then(|at| Overdue::of(&record, runs, *is_all, now.min(at), Duration::ZERO));
@@ -140,6 +152,7 @@ impl ScheduleView {
             running,
             next,
             owner,
+            had,
             due: due.as_ref().map(|due| due.due),
             overdue: due.map(|due| now.since(due.due)),
             status,
@@ -153,6 +166,11 @@ impl ScheduleView {
         self.running && on(&self.ledger.runs).is_some_and(|last| last.id == run.id)
     }
 
+    /// Returns the longest pause before its owner or the next one runs a tick. `ttl` is that of its fleet.
+    pub(crate) fn patience(&self, ttl: Duration) -> Duration {
+        patience(self.owner.as_ref().map_or(ttl, |owner| owner.ttl))
+    }
+
     /// Returns its main state. `ttl` is that of its fleet.
     #[must_use]
     pub fn state(&self, ttl: Duration) -> ScheduleState {
@@ -160,7 +178,7 @@ impl ScheduleView {
             _ if self.ledger.read_at.is_none() => ScheduleState::Unread,
             _ if self.paused => ScheduleState::Paused,
             _ if self.status.record.definition.is_none() => ScheduleState::Undefined,
-            Some(by) if by > PATIENCE + ttl * 2 => ScheduleState::Overdue { by },
+            Some(by) if by > self.patience(ttl) => ScheduleState::Overdue { by },
             Some(_) => ScheduleState::Due,
             None if self.running => ScheduleState::Running,
             None => ScheduleState::Waiting,
@@ -173,7 +191,7 @@ impl Owner {
         let by = &lock.holding.as_ref()?.by;
         let life = lives.life(by.session, now);
         let (holder, session) = (by.holder.clone(), by.session);
-        Some(Self { holder, session, term: lock.term, life, looks_dead: life.looks_dead() })
+        Some(Self { holder, session, term: lock.term, life, looks_dead: life.looks_dead(), ttl: by.ttl })
     }
 }
 

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fmt::Display, time::Duration};
 
 use serde::Serialize;
 
-use crate::{Picture, ScheduleView, ago, one_line, schedule::PATIENCE};
+use crate::{Picture, ScheduleView, ago, one_line, schedule::patience};
 use tenure::model::{Holder, LockId, ScheduleName, SessionId, SpreadName, StoreTime};
 
 /// A hand-over in order takes no longer: what is younger is no more than passing.
@@ -125,7 +125,7 @@ impl Trouble {
     #[must_use]
     pub fn of_schedule(schedule: &ScheduleView, limits: &Limits, ttl: Duration, now: StoreTime) -> Vec<Self> {
         let mut found = Found::new(ttl, now);
-        found.schedule(schedule, None, limits);
+        found.schedule(schedule, true, limits);
         found.merged()
     }
 }
@@ -181,21 +181,25 @@ impl Picture {
 /// Troubles that were found so far.
 struct Found {
     now: StoreTime,
-    /// The longest pause: a ttl until a death is noticed, another one for the takeover, and a minute.
-    patience: Duration,
+    /// The longest ttl of the fleet.
+    ttl: Duration,
     troubles: Vec<Trouble>,
 }
 
 impl Found {
     fn new(ttl: Duration, now: StoreTime) -> Self {
-        Self { now, patience: PATIENCE + ttl * 2, troubles: Vec::new() }
+        Self { now, ttl, troubles: Vec::new() }
     }
 
     /// Grades what has lasted since then, and concerns so many tasks of so many.
     fn grade(&self, since: Option<StoreTime>, concerned: usize, of: usize) -> Grade {
-        let age = since.map_or(Duration::MAX, |since| self.now.since(since));
-        let is_much = age > BRIEF && concerned * 100 > of;
-        if is_much || age > self.patience { Grade::Warning } else { Grade::Passing }
+        let is_much = concerned * 100 > of;
+        self.lasting(since, if is_much { BRIEF } else { patience(self.ttl) })
+    }
+
+    /// Grades what has lasted since then, and passes by itself within that time.
+    fn lasting(&self, since: Option<StoreTime>, pause: Duration) -> Grade {
+        if since.is_none_or(|since| self.now.since(since) > pause) { Grade::Warning } else { Grade::Passing }
     }
 
     fn tell(

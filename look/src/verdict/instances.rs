@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use super::{Found, Grade, Subject, count, word};
-use crate::{Instance, Liveness, Picture, ago, length};
+use crate::{Instance, Liveness, Picture, ago, length, schedule::patience};
 use tenure::{model::StoreTime, store::Drained};
 
 /// Deaths under one name within an hour that are more than bad luck.
 const AGAIN: usize = 3;
 /// Time after which a drain may have been forgotten.
 const LONG_AGO: Duration = Duration::from_secs(60 * 60);
-/// Waiters behind a living holder that are worth a line.
-const LONG: usize = 5;
 
 impl Found {
     /// Judges the store. Returns the parts that were not read whole.
@@ -56,14 +54,18 @@ impl Found {
                 "none of {} instances beats, since {age}: the store takes no writes, or all of them have stopped",
                 silent.len()
             );
-            let worst = (Grade::Critical, "all_silent");
-            self.tell(worst, Subject::Store, since, &says, "tenure doctor".to_owned()).number = silent.len();
+            // A fleet that is started anew all at once is back by then.
+            let is_back = self.grade(since, 0, 1) == Grade::Passing;
+            let grade = if is_back { Grade::Passing } else { Grade::Critical };
+            self.tell((grade, "all_silent"), Subject::Store, since, &says, "tenure doctor".to_owned())
+                .number = silent.len();
         } else {
             for one in silent {
                 let (since, held) = (Some(one.record.beat_at), count(one.held.all(), "key"));
                 let (age, ttl) = (length(now.since(one.record.beat_at)), length(one.record.ttl));
                 let says = format!("looks dead, and has {held}: its last beat is {age} old, its ttl {ttl}");
-                self.instance(one, (self.grade(since, 0, 1), "silent"), since, &says, "instances");
+                let grade = self.lasting(since, patience(one.record.ttl));
+                self.instance(one, (grade, "silent"), since, &says, "instances");
             }
         }
         for one in &alive {
@@ -133,20 +135,19 @@ impl Found {
             let is_there = |session| !read || !lives.life(session, self.now).looks_dead();
             let waiting = queue.queue.waiters.iter().filter(|one| is_there(one.by.session));
             let (number, first) = (waiting.clone().count(), waiting.map(|one| one.since).min());
-            let (grade, left, why) = match &lock.holding {
+            let (ttl, left, why) = match &lock.holding {
                 _ if number == 0 => continue,
                 Some(held) if queue.lock.looks_dead => {
                     let beat = lives.record(held.by.session).map(|record| record.beat_at);
-                    (None, beat, format!("{}, which looks dead", held.by.holder))
+                    (held.by.ttl, beat, format!("{}, which looks dead", held.by.holder))
                 }
-                Some(held) if number >= LONG => (Some(Grade::Passing), None, held.by.holder.to_string()),
                 None if lock.closed.is_none_or(|closed| closed.left(self.now).is_zero()) => {
-                    (None, lock.past.first().map(|past| past.to), "no holder".to_owned())
+                    (self.ttl, lock.past.first().map(|past| past.to), "no holder".to_owned())
                 }
                 _ => continue,
             };
             let since = first.max(left);
-            let grade = grade.unwrap_or_else(|| self.grade(since, 0, 1));
+            let grade = self.lasting(since, patience(ttl));
             let says = format!("{}: {number} in line behind {why}", lock.id.key);
             let command = format!("tenure show {} --lock", word(lock.id.key.as_str()));
             self.tell((grade, "queue"), Subject::Key { lock: lock.id }, since, &says, command).number =

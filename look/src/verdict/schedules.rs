@@ -5,25 +5,23 @@ use crate::{
     Picture, ScheduleView, ago, length, one_line,
     schedule::{lock_of, on},
 };
-use tenure::model::{Outcome, RunRecord, StoreTime};
+use tenure::model::{Kind, Outcome, RunRecord, StoreTime};
 
 /// Ticks of a pause are counted up to here.
 const TICKS: usize = 100;
 
 impl Found {
     pub(super) fn schedules(&mut self, picture: &Picture, limits: &Limits) {
-        let lives = picture.lives();
+        let is_whole = Kind::Schedule.spread().is_some_and(|all| picture.read.spreads.contains(&all));
         for view in picture.troubled() {
-            let beat =
-                view.owner.as_ref().and_then(|owner| lives.record(owner.session)).map(|one| one.beat_at);
-            let past = picture.lock(&lock_of(&view.status.record.id)).and_then(|lock| lock.past.first());
-            self.schedule(&view, beat.or(past.map(|past| past.to)), limits);
+            let is_read = is_whole || picture.lock(&lock_of(&view.status.record.id)).is_some();
+            self.schedule(&view, is_read, limits);
         }
     }
 
-    /// Judges a schedule by its own records, and the last time that an instance had it.
-    pub(super) fn schedule(&mut self, view: &ScheduleView, had: Option<StoreTime>, limits: &Limits) {
-        let (record, now, patience) = (&view.status.record, self.now, self.patience);
+    /// Judges a schedule by its own records. Without a read of its lock nobody knows its owner.
+    pub(super) fn schedule(&mut self, view: &ScheduleView, is_read: bool, limits: &Limits) {
+        let (record, now, patience) = (&view.status.record, self.now, view.patience(self.ttl));
         let (name, shell) = (&record.id.name, word(record.id.name.as_str()));
         let tell = |found: &mut Self, grade, since, says: String, verb| {
             let about = Subject::Schedule { schedule: name.clone() };
@@ -31,13 +29,15 @@ impl Found {
         };
         let owner = view.owner.as_ref().filter(|owner| !owner.looks_dead);
         let of_whom = match &view.owner {
+            None if !is_read => "with an owner that was not read yet".to_owned(),
             None => "without an owner".to_owned(),
             Some(owner) => format!("owned by {}{}", owner.holder, owner.life.mark()),
         };
         let defined = record.definition.as_ref().map(|definition| definition.since);
-        let lost = on(&view.ledger.runs).filter(|_| !view.running && owner.is_none());
-        let since = lost.map_or(had.max(defined), |run| Some(run.started));
-        let grade = self.grade(since, 0, 1);
+        let is_unowned = is_read && owner.is_none();
+        let lost = on(&view.ledger.runs).filter(|_| !view.running && is_unowned);
+        let since = view.had.max(defined).max(lost.map(|run| run.started));
+        let grade = self.lasting(since, patience);
         if let Some(pause) = record.pause.as_ref().filter(|_| view.paused) {
             let missed = view.status.next(TICKS, pause.since).iter().filter(|tick| **tick <= now).count();
             let more = if missed == TICKS { " or more" } else { "" };
@@ -57,7 +57,7 @@ impl Found {
             let (at, who) = (ago(run.id.instant, now), &run.holder);
             let says = format!("lost its run of {at} with {who}, no other repeats it, and it is {of_whom}");
             tell(self, (grade, "lost_run"), since, says, "run");
-        } else if owner.is_none() && view.due.is_none() && !view.next.is_empty() {
+        } else if is_unowned && view.due.is_none() && !view.next.is_empty() {
             tell(
                 self,
                 (grade, "nobody"),

@@ -268,7 +268,7 @@ async fn no_schedule_is_left_out_however_many_are_due() {
     let pictures = world.pictures();
     let mut followed = pictures.follow();
     followed.next().await.unwrap();
-    sleep(3 * 60 * SECOND).await;
+    sleep(5 * 60 * SECOND).await;
     let overdue = |picture: &Picture| {
         let all = picture.schedules(0, 1000);
         all.iter().filter(|one| matches!(one.state(SECOND), ScheduleState::Overdue { .. })).count()
@@ -682,6 +682,34 @@ async fn an_instance_that_is_started_while_a_picture_is_read_has_its_tasks() {
     let picture = reading.await.unwrap();
     assert_eq!(held(&picture, "a"), (2, 0));
     assert!(picture.instance(other).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_whose_lock_was_not_read_yet_is_not_told_to_have_no_owner() {
+    let world = World::new();
+    let mut open = world.fixture.opening();
+    open.ttl = 3600 * SECOND;
+    let spread = |number: usize| Share::new(format!("spread-{number:02}").parse().unwrap());
+    open.shares = (0..12).map(spread).collect();
+    let owner = open.session;
+    world.fixture.open(&open).await;
+    for schedule in 0..1_200 {
+        world.schedule(&format!("job-{schedule:04}"), owner).await;
+    }
+    let pictures = world.pictures();
+    let mut followed = pictures.follow();
+    let schedules = Kind::Schedule.spread().unwrap();
+    let were_unread = std::cell::Cell::new(false);
+    let is_all = |picture: &Picture| {
+        let is_read = picture.read().spreads.contains(&schedules);
+        were_unread.set(were_unread.get() || picture.schedule_count() == 1_200 && !is_read);
+        let sorts: Vec<_> = picture.verdict().troubles.iter().map(|one| one.sort).collect();
+        assert!(!sorts.contains(&"nobody"), "{sorts:?}");
+        assert!(is_read || picture.verdict().unread.contains(&"not all tasks were read".to_owned()));
+        is_read && picture.read().schedules
+    };
+    until(&mut followed, 30 * TURN, is_all).await;
+    assert!(were_unread.get());
 }
 
 /// A picture that is read whole at once, for a caller that prints it.
