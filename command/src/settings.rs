@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, env, ffi::OsString, fs, path::PathBuf};
 
 use serde::Deserialize;
 use tenure::ElectConfig;
+use tenure_look::shell_word;
 use toml::{Table, Value};
 
-use crate::{common::Common, exit::Failure};
+use crate::{common::Common, exit::Failure, place::has_secret};
 
 /// Fields of a configuration file in addition to those of the library.
 const STORE: &str = "store";
@@ -159,6 +160,24 @@ fn option_or_variable(field: &str, value: &str) -> Source {
     if env::var(variable(field)).is_ok_and(|set| set == value) { Source::Variable } else { Source::Option }
 }
 
+/// The options of a command line that name the store and the namespace, for advice to be typed as it stands; of a store
+/// with a password a placeholder.
+pub(crate) fn options_of(common: &Common) -> String {
+    let path = |path: &Option<PathBuf>| Some(path.as_ref()?.to_string_lossy().into_owned());
+    let given = [
+        (STORE, common.store.clone()),
+        (STORE_FILE, path(&common.store_file)),
+        ("namespace", common.namespace.clone()),
+        ("config", path(&common.config)),
+    ];
+    let option = |(field, value): (&str, Option<String>)| {
+        let value = value.filter(|value| option_or_variable(field, value) == Source::Option)?;
+        let value = if has_secret(&value) { "URI" } else { &value };
+        Some(format!(" --{}={}", field.replace('_', "-"), shell_word(value)))
+    };
+    given.into_iter().filter_map(option).collect()
+}
+
 /// Variables that are no settings: a child has these.
 const OF_A_CHILD: [&str; 6] =
     ["TENURE_KEY", "TENURE_TERM", "TENURE_SCHEDULE", "TENURE_TICK", "TENURE_ATTEMPT", "TENURE_SPREAD"];
@@ -297,7 +316,10 @@ fn default_holder() -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::Cli;
 
     #[test]
     fn a_slip_in_a_variable_is_told_with_what_was_meant() {
@@ -315,6 +337,16 @@ mod tests {
             "the variable TENURE_REFRESH_INTERVALL is not known; did you mean TENURE_REFRESH_INTERVAL?"
         );
         assert!(check("TENURE_STOR").is_err());
+    }
+
+    #[test]
+    fn advice_has_the_options_that_were_given_and_no_password() {
+        let options = |line: &[&str]| options_of(&Cli::try_parse_from(line).unwrap().common);
+        let at = ["tenure", "--store", "mongodb://db/?replicaSet=a", "--namespace=-n", "status"];
+        assert_eq!(options(&at), " --store='mongodb://db/?replicaSet=a' --namespace=-n");
+        let with_password = ["tenure", "--store=mongodb://ann:secret@db/", "status", "--config=a b.toml"];
+        assert_eq!(options(&with_password), " --store=URI --config='a b.toml'");
+        assert_eq!(options(&["tenure", "status", "--store-file", "uri"]), " --store-file=uri");
     }
 
     #[test]

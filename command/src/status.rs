@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde::Serialize;
-use tenure_look::{Grade, Limits, Verdict, ago};
+use tenure_look::{Grade, Limits, Verdict, ago, length};
 
 use crate::{
     check::{self, State},
@@ -10,6 +10,7 @@ use crate::{
     exit::Failure,
     out,
     see::look::OpenNamespace,
+    settings,
 };
 
 /// Troubles that twenty lines have room for.
@@ -35,14 +36,18 @@ struct Document<'a> {
 }
 
 pub(crate) async fn run(common: &Common, status: Status) -> Result<u8, Failure> {
-    let verdict = match read(common).await {
+    let mut verdict = match read(common).await {
         Ok(verdict) => verdict,
         Err(failure) => return check::unknown(common, &failure),
     };
+    let tenure = format!("tenure{}", settings::options_of(common));
+    for one in &mut verdict.troubles {
+        one.command = one.command.replacen("tenure", &tenure, 1);
+    }
     let state = State::of(verdict.worst().unwrap_or(Grade::Passing));
     let document = Document { state, code: state.code(), verdict: &verdict };
     let shown = if status.all { usize::MAX } else { SHOWN - usize::from(!verdict.unread.is_empty()) };
-    out::print(common, &document, || text(&verdict, shown))?;
+    out::print(common, &document, || text(&verdict, shown, &tenure))?;
     Ok(state.code())
 }
 
@@ -53,15 +58,16 @@ async fn read(common: &Common) -> Result<Verdict, Failure> {
     Ok(picture?.verdict_by(&Limits::default()))
 }
 
-fn text(verdict: &Verdict, shown: usize) -> String {
+fn text(verdict: &Verdict, shown: usize, tenure: &str) -> String {
     let mut lines = vec![format!("{}: {}", verdict.head(), verdict.sums())];
     for one in verdict.troubles.iter().take(shown) {
-        let since = one.since.map(|since| format!(" ({})", ago(since, verdict.now))).unwrap_or_default();
         let (grade, says, command) = (one.grade.as_str(), &one.says, &one.command);
+        let untold = one.since.filter(|since| !says.contains(&length(verdict.now.since(*since))));
+        let since = untold.map(|since| format!(" ({})", ago(since, verdict.now))).unwrap_or_default();
         lines.push(format!("{grade:<8}  {says}{since}\n          -> {command}"));
     }
     if verdict.troubles.len() > shown {
-        lines.push(format!("and {} more: tenure status --all", verdict.troubles.len() - shown));
+        lines.push(format!("and {} more: {tenure} status --all", verdict.troubles.len() - shown));
     }
     if !verdict.unread.is_empty() {
         lines.push(verdict.unread.join(", "));

@@ -160,11 +160,13 @@ async fn a_spread_that_is_too_large_to_be_read_whole_is_not_well() {
 }
 
 #[test]
-fn a_check_that_cannot_be_made_is_unknown() {
+fn a_check_or_a_status_that_cannot_be_made_is_unknown() {
     let world = World::sqlite();
     let elsewhere = format!("{}-not", world.uri);
-    let ran = Ran::of(&mut command(&["--store", &elsewhere], &["check"]));
-    assert_eq!((ran.code, ran.out.starts_with("UNKNOWN: there is no store at ")), (3, true), "{ran:?}");
+    for look in ["check", "status"] {
+        let ran = Ran::of(&mut command(&["--store", &elsewhere], &[look]));
+        assert_eq!((ran.code, ran.out.starts_with("UNKNOWN: there is no store at ")), (3, true), "{ran:?}");
+    }
     let ran = Ran::of(&mut command(&["--store", &elsewhere], &["check", "--output", "json"]));
     assert_eq!((ran.code, &ran.json()["state"]), (3, &"unknown".into()));
     let ran = world.run(&["check", "--overdue", "soon"]);

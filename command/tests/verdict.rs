@@ -329,8 +329,8 @@ async fn a_task_that_was_on_board_at_each_death_is_named() {
         dead = vec![one.session];
     }
     let says = "t7 of topics on board at each of the last 3 deaths (worker-2, worker-3), no other task was";
-    assert_eq!(fleet.told("deaths").await, told(Grade::Warning, says, "tenure show t7 --task topics"));
-    assert_eq!(fleet.told("nowhere").await.2, "tenure spreads topics --explain other-0");
+    assert_eq!(fleet.told("deaths").await, told(Grade::Warning, says, "tenure show --task=topics t7"));
+    assert_eq!(fleet.told("nowhere").await.2, "tenure spreads topics --explain=other-0");
     fleet.pass(11 * MINUTE).await;
     assert!(!fleet.sorts().await.contains(&"deaths"), "it has ceased");
 }
@@ -487,9 +487,9 @@ async fn how_long_a_silence_may_last_is_told_by_the_ttl_of_the_one_that_is_silen
     fleet.join_with("slow-1", schedules(), 1, 60 * MINUTE).await;
     let quick = fleet.join("quick-1", schedules()).await;
     fleet.schedule("nightly", "0 0 1 1 * in UTC", &quick).await;
-    fleet.take(&Kind::Lock, "leader", &quick, &[]).await;
+    fleet.take(&Kind::Lock, "-x", &quick, &[]).await;
     let two = fleet.join("quick-2", schedules()).await;
-    fleet.store().wait(vec![Wait { lock: lock(Kind::Lock, "leader"), by: two }], LIMIT).await.unwrap();
+    fleet.store().wait(vec![Wait { lock: lock(Kind::Lock, "-x"), by: two }], LIMIT).await.unwrap();
     fleet.stop(&quick);
     fleet.pass(60 * SECOND).await;
     assert_eq!(fleet.verdict().await.worst(), Some(Grade::Passing));
@@ -497,6 +497,7 @@ async fn how_long_a_silence_may_last_is_told_by_the_ttl_of_the_one_that_is_silen
     for sort in ["silent", "nobody", "queue"] {
         assert_eq!(fleet.told(sort).await.0, Grade::Warning, "{sort}");
     }
+    assert_eq!(fleet.told("queue").await.2, "tenure show --lock -- -x");
 }
 
 #[tokio::test(start_paused = true)]
@@ -592,7 +593,7 @@ async fn a_queue_stands_still_behind_a_holder_that_looks_dead() {
     assert_eq!(fleet.told("queue").await.0, Grade::Passing, "it is about to be taken over");
     fleet.pass(SECOND * 66).await;
     let says = "it's billing: 5 in line behind web-1, which looks dead";
-    let wanted = told(Grade::Warning, says, r"tenure show 'it'\''s billing' --lock");
+    let wanted = told(Grade::Warning, says, r"tenure show --lock 'it'\''s billing'");
     assert_eq!(fleet.told("queue").await, wanted);
     fleet.stop(&two);
     fleet.pass(SECOND * 6).await;

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fmt::Display, time::Duration};
 
 use serde::Serialize;
 
-use crate::{Picture, ScheduleView, ago, one_line, schedule::patience};
+use crate::{Picture, ScheduleView, ago, one_line, schedule::patience, shell_word as word};
 use tenure::model::{Holder, LockId, ScheduleName, SessionId, SpreadName, StoreTime};
 
 /// A hand-over in order takes no longer: what is younger is no more than passing.
@@ -249,11 +249,7 @@ fn listed(names: &[impl Display]) -> String {
     first.join(", ") + &more
 }
 
-/// A name as a shell takes it.
-fn word(name: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:/@+-".contains(c);
-    if name.starts_with('-') || !name.chars().all(is_plain) {
-        return format!("'{}'", one_line(name).replace('\'', r"'\''"));
-    }
-    name.to_owned()
+/// A command on that name, which may begin with a dash.
+fn command(verb: &str, name: &str) -> String {
+    format!("tenure {verb} {}{}", if name.starts_with('-') { "-- " } else { "" }, word(name))
 }

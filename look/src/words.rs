@@ -79,8 +79,32 @@ pub fn why_ended(run: &RunRecord) -> Option<&Why> {
 /// cursor of its reader, nor look like another.
 #[must_use]
 pub fn one_line(text: &str) -> String {
-    let is_told = |c: char| !c.is_control() && !HIDES.contains(&c);
     text.chars().map(|c| if is_told(c) { c } else { '\u{b7}' }).collect()
+}
+
+fn is_told(c: char) -> bool {
+    !c.is_control() && !HIDES.contains(&c)
+}
+
+/// A text as a word of a shell's command line, in characters that can be seen.
+#[must_use]
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:/@+-".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    if text.chars().all(is_told) {
+        return format!("'{}'", text.replace('\'', r"'\''"));
+    }
+    let mut word = "$'".to_owned();
+    for c in text.chars() {
+        match c {
+            '\'' | '\\' => word.extend(['\\', c]),
+            _ if is_told(c) => word.push(c),
+            _ => word.extend(c.to_string().bytes().map(|byte| format!("\\{byte:03o}"))),
+        }
+    }
+    word + "'"
 }
 
 /// Zero width, and changes of direction.
@@ -106,6 +130,19 @@ mod tests {
             (172_800_000, "2 d"),
         ] {
             assert_eq!(length(Duration::from_millis(ms)), text);
+        }
+    }
+
+    #[test]
+    fn a_word_is_quoted_so_that_a_shell_takes_it_as_it_is() {
+        for (text, word) in [
+            ("eu-1", "eu-1"),
+            ("", "''"),
+            ("it's billing", r"'it'\''s billing'"),
+            ("a\u{200b}b", r"$'a\342\200\213b'"),
+            ("it's\u{202e}\\", r"$'it\'s\342\200\256\\'"),
+        ] {
+            assert_eq!(shell_word(text), word);
         }
     }
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Found, Grade, Subject, count, word};
+use super::{Found, Grade, Subject, command, count, word};
 use crate::{Instance, Liveness, Picture, ago, length, schedule::patience};
 use tenure::{model::StoreTime, store::Drained};
 
+const INSTANCES: &str = "tenure instances";
 /// Deaths under one name within an hour that are more than bad luck.
 const AGAIN: usize = 3;
 /// Time after which a drain may have been forgotten.
@@ -65,7 +66,7 @@ impl Found {
                 let (age, ttl) = (length(now.since(one.record.beat_at)), length(one.record.ttl));
                 let says = format!("looks dead, and has {held}: its last beat is {age} old, its ttl {ttl}");
                 let grade = self.lasting(since, patience(one.record.ttl));
-                self.instance(one, (grade, "silent"), since, &says, "instances");
+                self.instance(one, (grade, "silent"), since, &says, INSTANCES.to_owned());
             }
         }
         for one in &alive {
@@ -73,18 +74,18 @@ impl Found {
             if since.is_some() {
                 let says = "beats, and stands still: its program runs no task";
                 let grade = self.grade(since, one.held.tasks, tasks);
-                self.instance(one, (grade, "stalled"), since, says, "instances");
+                self.instance(one, (grade, "stalled"), since, says, INSTANCES.to_owned());
             }
-            let holder = word(one.record.about.holder.as_str());
+            let holder = one.record.about.holder.as_str();
             let order = one.record.shares.iter().find_map(|share| share.drained.as_ref());
             if let Some(Drained { by, since, why }) = order {
                 let grade = if now.since(*since) > LONG_AGO { Grade::Warning } else { Grade::Passing };
                 let says = format!("was drained by {by}: {why}");
-                self.instance(one, (grade, "draining"), Some(*since), &says, &format!("undrain {holder}"));
+                self.instance(one, (grade, "draining"), Some(*since), &says, command("undrain", holder));
             } else if one.is_draining() || one.is_paused() {
                 let says = format!("is {}, and takes no tasks", one.word());
-                let command = format!("ls --held-by {holder}");
-                self.instance(one, (Grade::Passing, one.word()), None, &says, &command);
+                let command = format!("tenure ls --held-by={}", word(holder));
+                self.instance(one, (Grade::Passing, one.word()), None, &says, command);
             }
         }
         for clock in picture.clock_ahead() {
@@ -108,7 +109,7 @@ impl Found {
             let often =
                 if deaths.len() == 1 { String::new() } else { format!("{} times, last ", deaths.len()) };
             let says = format!("died {often}{}, declared by {}: {}", ago(death.at, now), death.by, death.why);
-            self.instance(one, grade, Some(death.at), &says, "instances --all");
+            self.instance(one, grade, Some(death.at), &says, format!("{INSTANCES} --all"));
         }
         alive.len()
     }
@@ -119,12 +120,12 @@ impl Found {
         grade: (Grade, &'static str),
         since: Option<StoreTime>,
         says: &str,
-        command: &str,
+        command: String,
     ) {
         let (holder, session) = (one.record.about.holder.clone(), one.record.id);
         let says = format!("{holder} {says}");
         let about = Subject::Instance { holder, session };
-        self.tell(grade, about, since, &says, format!("tenure {command}")).number = one.held.all().max(1);
+        self.tell(grade, about, since, &says, command).number = one.held.all().max(1);
     }
 
     /// Judges the queues: behind a holder that looks dead, or none, they stand still.
@@ -149,7 +150,7 @@ impl Found {
             let since = first.max(left);
             let grade = self.lasting(since, patience(ttl));
             let says = format!("{}: {number} in line behind {why}", lock.id.key);
-            let command = format!("tenure show {} --lock", word(lock.id.key.as_str()));
+            let command = command("show --lock", lock.id.key.as_str());
             self.tell((grade, "queue"), Subject::Key { lock: lock.id }, since, &says, command).number =
                 number;
         }

@@ -1,6 +1,6 @@
 //! Schedules that are overdue, fail, are paused, or that nobody has.
 
-use super::{Found, Grade, Limits, Subject, count, word};
+use super::{Found, Grade, Limits, Subject, command, count};
 use crate::{
     Picture, ScheduleView, ago, length, one_line,
     schedule::{lock_of, on},
@@ -22,10 +22,10 @@ impl Found {
     /// Judges a schedule by its own records. Without a read of its lock nobody knows its owner.
     pub(super) fn schedule(&mut self, view: &ScheduleView, is_read: bool, limits: &Limits) {
         let (record, now, patience) = (&view.status.record, self.now, view.patience(self.ttl));
-        let (name, shell) = (&record.id.name, word(record.id.name.as_str()));
+        let name = &record.id.name;
         let tell = |found: &mut Self, grade, since, says: String, verb| {
             let about = Subject::Schedule { schedule: name.clone() };
-            found.tell(grade, about, since, &format!("{name} {says}"), format!("tenure {verb} {shell}"));
+            found.tell(grade, about, since, &format!("{name} {says}"), command(verb, name.as_str()));
         };
         let owner = view.owner.as_ref().filter(|owner| !owner.looks_dead);
         let of_whom = match &view.owner {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{APART, Found, Grade, Limits, NAMED, RECENT, Subject, count, listed, word};
+use super::{APART, Found, Grade, Limits, NAMED, RECENT, Subject, command, count, listed, word};
 use crate::{Picture, one_line, picture::HOUR, spread::Judged};
 use tenure::{
     model::{Holder, Key, Kind, LockId, StoreTime},
@@ -23,7 +23,7 @@ impl Judged<'_> {
     /// The command that shows the spread, or that task of it.
     fn show(&self, task: Option<&Key>) -> String {
         let spread = word(self.status.spread.as_str());
-        let show = |task: &Key| format!("tenure show {} --task {spread}", word(task.as_str()));
+        let show = |task: &Key| command(&format!("show --task={spread}"), task.as_str());
         task.map_or_else(|| format!("tenure spreads {spread}"), show)
     }
 
@@ -93,7 +93,7 @@ impl Found {
         let (command, advice) = match drained {
             _ if members.is_empty() => (spread.show(None), "no instance takes part"),
             _ if reasons.contains_key(ROOM) => {
-                let explain = |one: &&LockRecord| format!(" --explain {}", word(one.id.key.as_str()));
+                let explain = |one: &&LockRecord| format!(" --explain={}", word(one.id.key.as_str()));
                 (spread.show(None) + &nowhere.first().map(explain).unwrap_or_default(), "")
             }
             Some(member) => (format!("tenure undrain {}", word(member.holder.as_str())), ""),
