@@ -41,13 +41,14 @@ pub(crate) enum Act {
     /// Ticks within the pause are not run later.
     Resume(schedules::Pause),
     Run(schedules::Run),
+    Forget(schedules::Forget),
     PutBack(put_back::PutBack),
 }
 
 /// Options of all of these.
 #[derive(Args, Debug)]
 pub(crate) struct Because {
-    /// Reason, kept on record; resume and put-back keep none
+    /// Reason, kept on record; resume, put-back and forget keep none
     #[arg(long, default_value = "by hand", value_name = "TEXT")]
     why: String,
 
@@ -141,6 +142,7 @@ pub(crate) async fn run(common: &Common, act: Act) -> Result<u8, Failure> {
         Act::Drain(drain) | Act::Undrain(drain) => &drain.because,
         Act::Pause(pause) | Act::Resume(pause) => &pause.because,
         Act::Run(run) => &run.because,
+        Act::Forget(forget) => &forget.because,
         Act::PutBack(put_back) => &put_back.because,
     };
     let action = Action::new(common, because).await?;
@@ -151,6 +153,7 @@ pub(crate) async fn run(common: &Common, act: Act) -> Result<u8, Failure> {
         Act::Pause(pause) => schedules::pause(&action, pause, true).await,
         Act::Resume(pause) => schedules::pause(&action, pause, false).await,
         Act::Run(run) => schedules::run(&action, run).await,
+        Act::Forget(forget) => schedules::forget(&action, forget).await,
         Act::PutBack(put_back) => put_back::run(&action, put_back).await,
     };
     action.look.close().await;

@@ -234,6 +234,24 @@ async fn schedules_are_paused_resumed_and_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_is_forgotten_with_its_history_once_no_instance_serves_it() {
+    let folder = Folder::new("forget");
+    let elect = start(&folder, "pod-1").await;
+    let (schedule, mut ran) = scheduled(&elect);
+    schedule.run_now("a test").await.unwrap();
+    ran.recv().await.unwrap();
+    assert!(refused(&folder, &["forget", "backup"]).await.contains("and this would delete the schedule"));
+    let served = act(&folder, &["forget", "backup", "--yes"]).await;
+    assert_eq!(served.status.code(), Some(125));
+    assert!(stderr(&served).contains("pod-1 has the schedule backup"), "{}", stderr(&served));
+    elect.close().await;
+    assert_eq!(said(&folder, &["forget", "backup", "--yes"]).await, "Deleted: \"backup\".");
+    let unknown = refused(&folder, &["forget", "backup", "--yes"]).await;
+    assert!(unknown.contains("there is no schedule \"backup\""), "{unknown}");
+    assert!(said(&folder, &["status"]).await.starts_with("all is well"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_rests_is_tried_again() {
     let folder = Folder::new("put-back");
     let elect = start(&folder, "pod-1").await;

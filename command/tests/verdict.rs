@@ -445,10 +445,12 @@ async fn schedules_are_told_that_fail_are_overdue_paused_or_lost_with_their_only
     assert_eq!(fleet.told("failures").await, told(Grade::Warning, says, "tenure history failing"));
     let says = "invoices was paused 102 s ago by anna: for the migration, 1 tick not run since";
     assert_eq!(fleet.told("paused").await, told(Grade::Warning, says, "tenure resume invoices"));
+    let advice = "; start an instance that has it, or forget it if no code has it";
     let says = "reindex lost its run of 103 s ago with night-1, no other repeats it, and it is owned by night-1 (looks dead)";
-    assert_eq!(fleet.told("lost_run").await, told(Grade::Warning, says, "tenure run reindex"));
-    let says = "nobodys is owned by night-1 (looks dead): its next tick will not be run";
-    assert_eq!(fleet.told("nobody").await, told(Grade::Warning, says, "tenure history nobodys"));
+    let (says, command) = (format!("{says}{advice}"), "tenure forget reindex");
+    assert_eq!(fleet.told("lost_run").await, told(Grade::Warning, &says, command));
+    let says = format!("nobodys is owned by night-1 (looks dead): its next tick will not be run{advice}");
+    assert_eq!(fleet.told("nobody").await, told(Grade::Warning, &says, "tenure forget nobodys"));
     fleet.pass(2 * MINUTE).await;
     assert_eq!(fleet.told("overdue").await.0, Grade::Warning);
     fleet.pass(9 * MINUTE).await;

@@ -1,4 +1,4 @@
-//! `tenure pause`, `resume` and `run`: instructions to schedules.
+//! `tenure pause`, `resume` and `run`: instructions to schedules. `tenure forget`: their end.
 
 use clap::Args;
 use serde_json::json;
@@ -29,6 +29,19 @@ pub(crate) struct Pause {
 /// The instance that owns the schedule runs it, also while it is paused.
 #[derive(Args, Debug)]
 pub(crate) struct Run {
+    /// The schedule
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    #[command(flatten)]
+    pub(super) because: Because,
+}
+
+/// Delete a schedule that no instance serves, with its history
+///
+/// For one that is no longer in the code. An instance that has it again begins it anew.
+#[derive(Args, Debug)]
+pub(crate) struct Forget {
     /// The schedule
     #[arg(value_name = "NAME")]
     name: String,
@@ -78,6 +91,16 @@ pub(super) async fn run(action: &Action<'_>, run: &Run) -> Result<u8, Failure> {
     let at = action.operator.run(&name, &action.why).await?;
     let said = format!("{:?} was asked to run, as {at} in its history.", name.as_str());
     action.tell(&Done::new(said, json!({ "done": true, "schedule": name, "at": at })))
+}
+
+pub(super) async fn forget(action: &Action<'_>, forget: &Forget) -> Result<u8, Failure> {
+    let name = named(&known(action).await?, &forget.name)?;
+    if !action.agreed(&format!("delete the schedule {:?} with its history", name.as_str()))? {
+        return action.nothing_done();
+    }
+    action.operator.delete(&name, &action.why).await?;
+    let said = format!("Deleted: {:?}.", name.as_str());
+    action.tell(&Done::new(said, json!({ "done": true, "schedule": name })))
 }
 
 /// All schedules that the store knows.

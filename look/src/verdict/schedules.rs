@@ -38,6 +38,11 @@ impl Found {
         let lost = on(&view.ledger.runs).filter(|_| !view.running && is_unowned);
         let since = view.had.max(defined).max(lost.map(|run| run.started));
         let grade = self.lasting(since, patience);
+        let (advice, mend) = if is_unowned && grade > Grade::Passing {
+            ("; start an instance that has it, or forget it if no code has it", "forget")
+        } else {
+            ("", "history")
+        };
         if let Some(pause) = record.pause.as_ref().filter(|_| view.paused) {
             let missed = view.status.next(TICKS, pause.since).iter().filter(|tick| **tick <= now).count();
             let more = if missed == TICKS { " or more" } else { "" };
@@ -55,22 +60,23 @@ impl Found {
             );
         } else if let Some(run) = lost {
             let (at, who) = (ago(run.id.instant, now), &run.holder);
-            let says = format!("lost its run of {at} with {who}, no other repeats it, and it is {of_whom}");
-            tell(self, (grade, "lost_run"), since, says, "run");
+            let says =
+                format!("lost its run of {at} with {who}, no other repeats it, and it is {of_whom}{advice}");
+            tell(self, (grade, "lost_run"), since, says, mend);
         } else if is_unowned && view.due.is_none() && !view.next.is_empty() {
             tell(
                 self,
                 (grade, "nobody"),
                 since,
-                format!("is {of_whom}: its next tick will not be run"),
-                "history",
+                format!("is {of_whom}: its next tick will not be run{advice}"),
+                mend,
             );
         }
         if let Some(due) = view.due.filter(|due| now.since(*due) > patience.min(limits.overdue)) {
             let by = now.since(due);
             let grade = if by > limits.overdue { Grade::Critical } else { Grade::Warning };
-            let says = format!("is overdue by {}, {of_whom}", length(by));
-            tell(self, (grade, "overdue"), Some(due), says, "history");
+            let says = format!("is overdue by {}, {of_whom}{advice}", length(by));
+            tell(self, (grade, "overdue"), Some(due), says, mend);
         }
         if let Some(order) = record
             .orders
