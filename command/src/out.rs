@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
-pub(crate) use tenure_look::one_line;
+pub(crate) use tenure_look::{count, one_line};
 use unicode_width::UnicodeWidthChar;
 
 use crate::{
@@ -52,11 +52,6 @@ impl Table {
         }
         text
     }
-}
-
-/// `1 task`, `2 tasks`.
-pub(crate) fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// Columns of a terminal that a text takes.

@@ -39,6 +39,6 @@ pub use self::{
     schedule::{Ledger, Owner, ScheduleState, ScheduleView},
     spread::{SpreadMember, SpreadSummary, SpreadView, TaskView},
     verdict::{Grade, Limits, Subject, Trouble, Verdict},
-    words::{ago, ended, length, one_line, shell_word, terms, why_ended},
+    words::{ago, count, ended, length, one_line, shell_word, terms, value, why_ended},
 };
 pub use tenure::store::ClockAhead;

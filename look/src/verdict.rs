@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fmt::Display, time::Duration};
 
 use serde::Serialize;
 
-use crate::{Picture, ScheduleView, ago, one_line, schedule::patience, shell_word as word};
+use crate::{Picture, ScheduleView, ago, count, one_line, schedule::patience, shell_word as word};
 use tenure::model::{Holder, LockId, ScheduleName, SessionId, SpreadName, StoreTime};
 
 /// A hand-over in order takes no longer: what is younger is no more than passing.
@@ -235,11 +235,6 @@ impl Found {
         merged.sort_by_key(|trouble| std::cmp::Reverse(trouble.grade));
         merged
     }
-}
-
-/// `1 task`, `2 tasks`.
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// The first names, and how many more there are.

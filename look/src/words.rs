@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure::{
-    model::{Entry, RunRecord, StoreTime, Why},
+    model::{Entry, RunRecord, StoreTime, Value, Why},
     store::{Drained, Share},
 };
 
@@ -28,6 +28,20 @@ pub fn length(time: Duration) -> String {
         7_200..172_800 => format!("{} h", seconds / 3_600),
         _ => format!("{} d", seconds / 86_400),
     }
+}
+
+/// `1 task`, `2 tasks`.
+#[must_use]
+pub fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// A value as its text, or as hexadecimal digits.
+#[must_use]
+pub fn value(value: &Value) -> String {
+    let bytes = value.as_bytes();
+    let digits = || bytes.iter().fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}"));
+    std::str::from_utf8(bytes).map_or_else(|_| digits(), one_line)
 }
 
 /// Returns the unusual terms of a share: `cap 5, draining`.
@@ -151,5 +165,12 @@ mod tests {
         let at = |seconds: i64| StoreTime::from_millis(1_000_000 + seconds * 1000);
         assert_eq!((ago(at(0), at(5)), ago(at(5), at(0))), ("5 s ago".to_owned(), "in 5 s".to_owned()));
         assert_eq!(one_line("a\u{1b}[2Jb\u{202e}\u{200b}"), "a\u{b7}[2Jb\u{b7}\u{b7}");
+    }
+
+    #[test]
+    fn a_value_is_told_in_one_line_whatever_it_is() {
+        assert_eq!(value(&Value::new("10.0.0.1:80").unwrap()), "10.0.0.1:80");
+        assert_eq!(value(&Value::new("a\u{1b}[2Jb").unwrap()), "a\u{b7}[2Jb");
+        assert_eq!(value(&Value::new([0, 255]).unwrap()), "0x00ff");
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt::Write, ops::Deref, time::Duration};
 use serde::Serialize;
 use tenure::{
     StoreError,
-    model::{Key, Kind, Value},
+    model::{Key, Kind},
     store::{Cursor, LockRecord, Page, Refusal, ScheduleRecord, SessionRecord},
 };
 use tenure_look::Refused;
@@ -159,30 +159,7 @@ impl<T> Found<T> {
     }
 }
 
-/// A value as its text, or as hexadecimal digits.
-pub(crate) fn value(value: &Value) -> String {
-    match std::str::from_utf8(value.as_bytes()) {
-        Ok(text) => one_line(text),
-        Err(_) => value.as_bytes().iter().fold("0x".to_owned(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        }),
-    }
-}
-
 /// A text as it was said, or a dash.
 pub(crate) fn said(text: Option<&impl ToString>) -> String {
     text.map_or_else(|| "-".to_owned(), |text| one_line(&text.to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_value_is_told_in_one_line_whatever_it_is() {
-        assert_eq!(value(&Value::new("10.0.0.1:80").unwrap()), "10.0.0.1:80");
-        assert_eq!(value(&Value::new("a\u{1b}[2Jb").unwrap()), "a\u{b7}[2Jb");
-        assert_eq!(value(&Value::new([0, 255]).unwrap()), "0x00ff");
-    }
 }

@@ -7,10 +7,10 @@ use tenure::{
     model::{Kind, StoreTime},
     store::LockRecord,
 };
-use tenure_look::{KeyDetails, Liveness};
+use tenure_look::{KeyDetails, Liveness, value};
 
 use super::{
-    look::{OpenNamespace, said, value},
+    look::{OpenNamespace, said},
     named::{self, Named},
 };
 use crate::{

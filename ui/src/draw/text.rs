@@ -1,10 +1,9 @@
 //! Names and times. A name is a foreign text: it stands by itself, whatever direction it is written in.
 
-use std::fmt::Write;
-
 use maud::{Markup, html};
-use tenure::model::{Kind, LockId, SessionId, StoreTime, Value};
+use tenure::model::{Kind, LockId, SessionId, StoreTime};
 use tenure_look::{Liveness, ago, one_line};
+pub(crate) use tenure_look::{count, value};
 
 use crate::address::Base;
 
@@ -63,20 +62,4 @@ pub(crate) fn kind(kind: &Kind) -> String {
         Kind::Task(spread) => format!("task of {}", one_line(spread.as_str())),
         other => other.to_string(),
     }
-}
-
-/// A value as its text, or as hexadecimal digits.
-pub(crate) fn value(value: &Value) -> String {
-    if let Ok(text) = std::str::from_utf8(value.as_bytes()) {
-        return one_line(text);
-    }
-    value.as_bytes().iter().fold("0x".to_owned(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-/// `1 task`, `2 tasks`.
-pub(crate) fn count(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
