@@ -23,6 +23,14 @@ impl Table {
         Self { headings: headings.into_iter().collect(), rows: Vec::new() }
     }
 
+    /// Rows of named cells: the names of the first row are the headings.
+    pub(crate) fn of(rows: impl IntoIterator<Item = Vec<(&'static str, String)>>) -> Self {
+        let mut rows = rows.into_iter().peekable();
+        let mut table = Self::new(rows.peek().into_iter().flatten().map(|(name, _)| *name));
+        rows.for_each(|row| table.row(row.into_iter().map(|(_, cell)| cell)));
+        table
+    }
+
     /// Adds a row of as many cells as there are headings.
     pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         self.rows.push(cells.into_iter().map(|cell| one_line(&cell.into())).collect());
@@ -52,6 +60,13 @@ impl Table {
         }
         text
     }
+}
+
+/// Named cells, each in a line of its own.
+pub(crate) fn fields(fields: &[(&'static str, String)]) -> String {
+    fields.iter().fold(String::new(), |text, (name, value)| {
+        format!("{text}{:<11}{}\n", name.to_lowercase(), one_line(value))
+    })
 }
 
 /// Columns of a terminal that a text takes.

@@ -15,7 +15,12 @@ pub(crate) fn now() -> StoreTime {
 
 /// An instant in the reader's zone, which is named.
 pub(crate) fn local(time: StoreTime) -> String {
-    zoned(time, TimeZone::system())
+    zoned(time, zone())
+}
+
+/// The reader's zone. Unit tests have the same one on every machine.
+fn zone() -> TimeZone {
+    if cfg!(test) { TimeZone::UTC } else { TimeZone::system() }
 }
 
 pub(crate) fn zoned(time: StoreTime, zone: TimeZone) -> String {
@@ -25,12 +30,12 @@ pub(crate) fn zoned(time: StoreTime, zone: TimeZone) -> String {
     )
 }
 
-/// The time of day in a zone, which is not named.
+/// The time of day in the reader's zone, which is not named.
 #[cfg(feature = "top")]
-pub(crate) fn clock(time: StoreTime, zone: &TimeZone) -> String {
+pub(crate) fn clock(time: StoreTime) -> String {
     Timestamp::from_millisecond(time.as_millis()).map_or_else(
         |_| time.to_string(),
-        |instant| instant.to_zoned(zone.clone()).strftime("%H:%M:%S").to_string(),
+        |instant| instant.to_zoned(zone()).strftime("%H:%M:%S").to_string(),
     )
 }
 

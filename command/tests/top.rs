@@ -116,7 +116,7 @@ async fn top_shows_instances_and_keys_and_their_changes_until_q_is_hit() {
     top.until_it_has(&["report"]);
     top.hit("\r");
     top.until("what is read of the key", |shown| {
-        let is_there = ["term", "report (lock)", "holder      pod-1"].iter().all(|text| shown.contains(text));
+        let is_there = ["term", "report (lock)", "holder     pod-1"].iter().all(|text| shown.contains(text));
         is_there && !shown.contains("Loading")
     });
     top.hit("q");

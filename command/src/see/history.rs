@@ -3,10 +3,11 @@
 use clap::Args;
 use serde::Serialize;
 use tenure::{
+    StoreError,
     model::{Entry, RunRecord, ScheduleId, ScheduleName, StoreTime},
     store::ScheduleSeen,
 };
-use tenure_look::Change;
+use tenure_look::{Change, Reader};
 
 use super::look::{Found, OpenNamespace, PAGE, said};
 use crate::{
@@ -41,7 +42,7 @@ pub(crate) struct History {
 
 /// A ledger, as far as it is shown.
 #[derive(Debug, Serialize)]
-struct Ledger {
+pub(super) struct Ledger {
     schedule: ScheduleId,
     #[serde(flatten)]
     runs: Found<RunRecord>,
@@ -85,7 +86,8 @@ async fn acts(common: &Common, since: &str) -> Result<u8, Failure> {
     Ok(0)
 }
 
-async fn read(look: &OpenNamespace, schedule: ScheduleId, at_most: usize) -> Result<Ledger, Failure> {
+/// Reads the last entries of a ledger, up to so many.
+pub(super) async fn read(look: &Reader, schedule: ScheduleId, at_most: usize) -> Result<Ledger, StoreError> {
     let (mut runs, mut mark, mut after) = (Found::default(), None, None);
     loop {
         let wanted = (at_most + 1).saturating_sub(runs.items.len()).clamp(1, PAGE);
@@ -112,7 +114,8 @@ fn unknown(schedule: &ScheduleId) -> String {
     )
 }
 
-fn table(ledger: &Ledger) -> String {
+/// The entries of a ledger, the last one first.
+pub(super) fn table(ledger: &Ledger) -> String {
     if ledger.runs.items.is_empty() {
         return format!("{:?} has not run yet.\n{}", ledger.schedule.name.as_str(), ledger.runs.notes());
     }

@@ -36,48 +36,34 @@ fn table(found: &Found<Instance>, look: &OpenNamespace, all: bool, now: StoreTim
         let (namespace, place) = (out::one_line(look.namespace().as_str()), &look.place.name);
         return format!("No instance is in namespace {namespace} of {place}.\n{}", found.notes());
     }
-    let mut headings = vec![
-        "HOLDER",
-        "PLACE",
-        "PROGRAM",
-        "STARTED",
-        "LAST BEAT",
-        "TTL",
-        "STATE",
-        "LOCKS",
-        "TASKS",
-        "SCHEDULES",
-        "SPREADS",
+    Table::of(found.items.iter().map(|one| row(one, all, now))).render() + &found.notes()
+}
+
+/// An instance as a row; with `all`, why it is dead.
+pub(super) fn row(one: &Instance, all: bool, now: StoreTime) -> Vec<(&'static str, String)> {
+    let Instance { record, held, .. } = one;
+    let about = &record.about;
+    let mut row = vec![
+        ("HOLDER", about.holder.to_string()),
+        ("PLACE", format!("{}:{}", about.host, about.pid)),
+        ("PROGRAM", if about.program.is_empty() { "-".to_owned() } else { about.program.clone() }),
+        ("STARTED", times::ago(record.started, now)),
+        ("LAST BEAT", times::ago(record.beat_at, now)),
+        ("TTL", times::length(record.ttl)),
+        ("STATE", one.word().to_owned()),
+        ("LOCKS", held.locks.to_string()),
+        ("TASKS", held.tasks.to_string()),
+        ("SCHEDULES", held.schedules.to_string()),
+        ("SPREADS", shares(&record.shares)),
     ];
     if all {
-        headings.push("WHY DEAD");
+        let why = record
+            .death
+            .as_ref()
+            .map(|death| format!("{}, by {}: {}", times::ago(death.at, now), death.by, death.why));
+        row.push(("WHY DEAD", why.unwrap_or_else(|| "-".to_owned())));
     }
-    let mut table = Table::new(headings);
-    for one in &found.items {
-        let Instance { record, held, .. } = one;
-        let about = &record.about;
-        let mut cells = vec![
-            about.holder.to_string(),
-            format!("{}:{}", about.host, about.pid),
-            if about.program.is_empty() { "-".to_owned() } else { about.program.clone() },
-            times::ago(record.started, now),
-            times::ago(record.beat_at, now),
-            times::length(record.ttl),
-            one.word().to_owned(),
-            held.locks.to_string(),
-            held.tasks.to_string(),
-            held.schedules.to_string(),
-            shares(&record.shares),
-        ];
-        if all {
-            cells.push(record.death.as_ref().map_or_else(
-                || "-".to_owned(),
-                |death| format!("{}, by {}: {}", times::ago(death.at, now), death.by, death.why),
-            ));
-        }
-        table.row(cells);
-    }
-    table.render() + &found.notes()
+    row
 }
 
 fn shares(shares: &[Share]) -> String {

@@ -9,7 +9,7 @@ use tenure::{
 };
 use tenure_look::{Liveness, Lock};
 
-use super::look::{Found, OpenNamespace, said};
+use super::look::{OpenNamespace, said};
 use crate::{
     common::Common,
     exit::Failure,
@@ -94,7 +94,11 @@ pub(crate) async fn run(common: &Common, ls: Ls) -> Result<u8, Failure> {
     let lives = look.observe(holders.map(|held| held.by.session)).await?;
     let now = look.now();
     let found = found.map(|record| Lock::of(record, &lives, now));
-    out::print(common, &found, || table(&found, &look, ls.free, now))?;
+    out::print(common, &found, || {
+        let is_empty = found.items.is_empty();
+        let text = if is_empty { nothing(&look, ls.free) } else { table(&found.items, ls.free, now) };
+        text + &found.notes()
+    })?;
     look.close().await;
     Ok(0)
 }
@@ -106,18 +110,20 @@ fn is_listed(record: &LockRecord, held_by: Option<&Holder>, free: bool) -> bool 
     }
 }
 
-fn table(found: &Found<Lock>, look: &OpenNamespace, free: bool, now: StoreTime) -> String {
-    if found.items.is_empty() {
-        let what = if free { "No known key is free" } else { "No key is held" };
-        let namespace = out::one_line(look.namespace().as_str());
-        return format!("{what} in namespace {namespace} of {}.\n{}", look.place.name, found.notes());
-    }
+fn nothing(look: &OpenNamespace, free: bool) -> String {
+    let what = if free { "No known key is free" } else { "No key is held" };
+    let namespace = out::one_line(look.namespace().as_str());
+    format!("{what} in namespace {namespace} of {}.\n", look.place.name)
+}
+
+/// Keys that are held, or else free.
+pub(super) fn table(locks: &[Lock], free: bool, now: StoreTime) -> String {
     let mut table = if free {
         Table::new(["KEY", "KIND", "CLOSED", "LAST HOLDER", "UNTIL", "TERM", "HOW"])
     } else {
         Table::new(["KEY", "KIND", "HOLDER", "SINCE", "TERM", "WHY"])
     };
-    for Lock { record, life, .. } in &found.items {
+    for Lock { record, life, .. } in locks {
         let (key, kind, term) =
             (record.id.key.to_string(), record.id.kind.to_string(), record.term.to_string());
         if let Some(held) = &record.holding {
@@ -137,7 +143,7 @@ fn table(found: &Found<Lock>, look: &OpenNamespace, free: bool, now: StoreTime) 
             ]);
         }
     }
-    table.render() + &found.notes()
+    table.render()
 }
 
 /// For how long it is kept closed.

@@ -6,7 +6,7 @@ use clap::Args;
 use tenure::model::StoreTime;
 use tenure_look::{ScheduleState, ScheduleView, ended, why_ended};
 
-use super::look::{Found, OpenNamespace};
+use super::look::{Found, OpenNamespace, said};
 use crate::{
     common::Common,
     exit::Failure,
@@ -35,28 +35,24 @@ fn table(found: &Found<ScheduleView>, look: &OpenNamespace, now: StoreTime) -> S
         let namespace = one_line(look.namespace().as_str());
         return format!("No schedule is in namespace {namespace} of {}.\n{}", look.place.name, found.notes());
     }
-    let mut table =
-        Table::new(["SCHEDULE", "TIMING", "STATE", "NEXT", "LAST", "ENDED", "FAILURES", "HOLDER"]);
-    for item in &found.items {
-        let record = &item.status.record;
-        let (last, ended) = last(item, now);
-        table.row([
-            record.id.name.to_string(),
-            record
-                .definition
-                .as_ref()
-                .map_or_else(|| "-".to_owned(), |definition| definition.timing.to_string()),
-            state(item, now, look.ttl),
-            item.next.first().map_or_else(|| "-".to_owned(), |next| times::ago(*next, now)),
-            last,
-            ended,
-            item.status.failures.to_string(),
-            item.owner
-                .as_ref()
-                .map_or_else(|| "none".to_owned(), |owner| format!("{}{}", owner.holder, owner.life.mark())),
-        ]);
-    }
-    table.render() + &found.notes()
+    Table::of(found.items.iter().map(|item| row(item, look.ttl, now))).render() + &found.notes()
+}
+
+/// A schedule as a row.
+pub(super) fn row(item: &ScheduleView, ttl: Duration, now: StoreTime) -> Vec<(&'static str, String)> {
+    let record = &item.status.record;
+    let (last, ended) = last(item, now);
+    let owner = item.owner.as_ref().map(|owner| format!("{}{}", owner.holder, owner.life.mark()));
+    vec![
+        ("SCHEDULE", record.id.name.to_string()),
+        ("TIMING", said(record.definition.as_ref().map(|definition| &definition.timing))),
+        ("STATE", state(item, now, ttl)),
+        ("NEXT", said(item.next.first().map(|next| times::ago(*next, now)).as_ref())),
+        ("LAST", last),
+        ("ENDED", ended),
+        ("FAILURES", item.status.failures.to_string()),
+        ("HOLDER", owner.unwrap_or_else(|| "none".to_owned())),
+    ]
 }
 
 /// Returns the state of a schedule in words: its pause, or else its standing.

@@ -41,10 +41,7 @@ pub(crate) async fn run(common: &Common, show: Show) -> Result<u8, Failure> {
     let found = shown.record.is_some();
     // A user who gave the wrong option is told which one to give.
     let others = if found { Vec::new() } else { look.kinds_of(&shown.id.key).await? };
-    out::print(common, &shown, || match &shown.record {
-        Some(record) => text(&shown, record),
-        None => absent(&shown, &others),
-    })?;
+    out::print(common, &shown, || text(&shown, &others))?;
     look.close().await;
     Ok(if found { 0 } else { NOT_FOUND })
 }
@@ -69,12 +66,12 @@ fn absent(shown: &KeyDetails, others: &[Kind]) -> String {
     text
 }
 
-fn text(shown: &KeyDetails, record: &LockRecord) -> String {
+/// All about a key. `others` are the kinds of other keys with that name.
+pub(super) fn text(shown: &KeyDetails, others: &[Kind]) -> String {
+    let Some(record) = &shown.record else { return absent(shown, others) };
     let now = shown.now;
-    let mut text = String::new();
-    let mut line = |name: &str, value: String| {
-        let _ = writeln!(text, "{name:<11}{}", one_line(&value));
-    };
+    let mut fields = Vec::new();
+    let mut line = |name, value| fields.push((name, value));
     line("key", format!("{} ({})", record.id.key, record.id.kind));
     match &record.holding {
         Some(held) => {
@@ -108,9 +105,7 @@ fn text(shown: &KeyDetails, record: &LockRecord) -> String {
             format!("until {}, for {left}: it cannot be acquired yet", times::local(closed.until)),
         );
     }
-    text.push_str(&queue(shown, now));
-    text.push_str(&past(record, now));
-    text
+    out::fields(&fields) + &queue(shown, now) + &past(record, now)
 }
 
 fn queue(shown: &KeyDetails, now: StoreTime) -> String {

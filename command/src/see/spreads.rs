@@ -70,14 +70,7 @@ async fn list(common: &Common, look: &OpenNamespace) -> Result<u8, Failure> {
         }
         let mut table = Table::new(["SPREAD", "MEMBERS", "TASKS", "HELD", "RESTING", "ORPHANS", "NOTE"]);
         for item in &found.items {
-            let count = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}"));
-            let notes = [
-                count(item.silent, "look dead"),
-                count(item.failing, "failing"),
-                count(item.draining, "draining"),
-                count(item.never_ran, "never ran"),
-            ];
-            let notes = notes.into_iter().flatten().collect::<Vec<_>>().join(", ");
+            let notes = notes(item).join(", ");
             table.row([
                 item.spread.to_string(),
                 item.members.to_string(),
@@ -91,6 +84,14 @@ async fn list(common: &Common, look: &OpenNamespace) -> Result<u8, Failure> {
         table.render() + &found.notes()
     })?;
     Ok(0)
+}
+
+/// The numbers of members that are not well, and of tasks that never ran.
+pub(super) fn notes(spread: &SpreadSummary) -> Vec<String> {
+    let count = |(count, what): (usize, &str)| (count > 0).then(|| format!("{count} {what}"));
+    let (silent, failing) = ((spread.silent, "look dead"), (spread.failing, "failing"));
+    let (draining, never_ran) = ((spread.draining, "draining"), (spread.never_ran, "never ran"));
+    [silent, failing, draining, never_ran].into_iter().filter_map(count).collect()
 }
 
 // ----- one
@@ -133,21 +134,24 @@ async fn one(common: &Common, look: &OpenNamespace, name: SpreadName) -> Result<
     let read = Read::of(look, &name).await?;
     let shown = Shown { spread: read.spread(name), refused: read.refused };
     let is_known = !shown.spread.members.is_empty() || !shown.spread.tasks.is_empty();
-    out::print(common, &shown, || text(&shown, read.now, look))?;
+    out::print(common, &shown, || {
+        let text = if is_known { text(&shown.spread, read.now) } else { absent(&shown.spread, look) };
+        text + &Found::<()> { refused: shown.refused.clone(), ..Found::default() }.notes()
+    })?;
     Ok(if is_known { 0 } else { NOT_FOUND })
 }
 
-fn text(shown: &Shown, now: StoreTime, look: &OpenNamespace) -> String {
-    let Shown { spread, refused } = shown;
-    let notes = Found::<()> { refused: refused.clone(), ..Found::default() }.notes();
-    if spread.members.is_empty() && spread.tasks.is_empty() {
-        return format!(
-            "No instance takes part in a spread {:?} in namespace {} of {}, and none of its tasks was ever taken.\n{notes}",
-            spread.spread.as_str(),
-            one_line(look.namespace().as_str()),
-            look.place.name
-        );
-    }
+fn absent(spread: &SpreadView, look: &OpenNamespace) -> String {
+    format!(
+        "No instance takes part in a spread {:?} in namespace {} of {}, and none of its tasks was ever taken.\n",
+        spread.spread.as_str(),
+        one_line(look.namespace().as_str()),
+        look.place.name
+    )
+}
+
+/// The members of a spread, and its tasks.
+pub(super) fn text(spread: &SpreadView, now: StoreTime) -> String {
     let mut text = String::new();
     if spread.members.is_empty() {
         text.push_str("No living instance takes part.\n");
@@ -179,7 +183,7 @@ fn text(shown: &Shown, now: StoreTime, look: &OpenNamespace) -> String {
         text.push('\n');
         text.push_str(&table.render());
     }
-    text + &notes
+    text
 }
 
 /// A task's state, its holder, and what else there is to say.

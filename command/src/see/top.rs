@@ -22,20 +22,20 @@ use futures::{
     FutureExt, StreamExt,
     future::{BoxFuture, Fuse},
 };
-use jiff::tz::TimeZone;
-use tenure::StoreError;
-use tenure_look::LivePicture;
+use tenure::{StoreError, model::Value};
+use tenure_look::{LivePicture, Reader};
 use tokio::{
     signal::unix::{SignalKind, signal},
     time::sleep,
 };
 
 use self::{
-    machine::{Answer, Ask, Event, State, Step},
+    list::Subject,
+    machine::{Event, State, Step},
     terminal::{Input, Screen, said},
     views::View,
 };
-use super::look::OpenNamespace;
+use super::{history, look::OpenNamespace, show};
 use crate::{
     common::{Common, Form},
     exit::Failure,
@@ -76,7 +76,7 @@ pub(crate) async fn run(common: &Common, top: Top) -> Result<u8, Failure> {
     }
     let ends = ends()?;
     let look = OpenNamespace::open(common).await?;
-    let state = State::new(&look.place.name, TimeZone::system(), top.view, &top.filter);
+    let state = State::new(&look.place.name, top.view, &top.filter);
     let pictures = LivePicture::new((*look).clone());
     let ran = if top.once {
         once(common, state, &look).await
@@ -113,13 +113,13 @@ async fn follow(mut state: State, pictures: &LivePicture, colours: bool) -> Resu
     let mut came = EventStream::new();
     let mut followed = pictures.follow();
     // The last one: only what is looked at now is wanted.
-    let mut reading: Fuse<BoxFuture<'_, Answer>> = Fuse::terminated();
+    let mut reading: Fuse<BoxFuture<'_, Event>> = Fuse::terminated();
     let mut read_at: Option<Instant> = None;
     screen.draw(&state).map_err(gone)?;
     loop {
         let event = tokio::select! {
             read = followed.next() => read.map_or_else(Event::NotLoaded, Event::Picture),
-            answer = &mut reading => Event::Answer(answer),
+            read = &mut reading => read,
             next = came.next() => match next.transpose().map_err(gone)?.as_ref().map(said) {
                 None => return Ok(()),
                 Some(Input::Event(event)) => event,
@@ -137,16 +137,17 @@ async fn follow(mut state: State, pictures: &LivePicture, colours: bool) -> Resu
         match state.step(event) {
             Step::Quit => return Ok(()),
             Step::Draw => {}
-            Step::Ask(ask) => {
+            Step::Ask(subject) => {
                 let now = Instant::now();
                 let at = next_read(read_at, now);
                 read_at = Some(at);
                 let look = pictures.reader();
-                let read = async move {
+                let later = async move {
                     sleep(at - now).await;
-                    answer(look, ask).await
+                    let text = read(look, &subject).await.map_err(|error| error.to_string());
+                    Event::Read(subject, text)
                 };
-                reading = read.boxed().fuse();
+                reading = later.boxed().fuse();
             }
         }
         screen.draw(&state).map_err(gone)?;
@@ -163,18 +164,21 @@ fn next_read(last: Option<Instant>, now: Instant) -> Instant {
     }
 }
 
-/// Reads what the user wants to see.
-async fn answer(look: &tenure_look::Reader, ask: Ask) -> Answer {
-    let said = |error: StoreError| error.to_string();
-    match ask {
-        Ask::Key(id) => {
-            let read = look.key(id.clone()).await;
-            Answer::Key(id, read.map(Box::new).map_err(said))
+/// Reads the text of a command about this. A picture has no queues of tasks, and no whole ledger.
+async fn read(look: &Reader, subject: &Subject) -> Result<String, StoreError> {
+    match subject {
+        Subject::Key(id) => {
+            let mut shown = look.key(id.clone()).await?;
+            if let Some(held) = shown.record.as_mut().and_then(|record| record.holding.as_mut()) {
+                // It may be a secret, and a screen stays open.
+                let size = held.by.value.as_ref().map(|value| value.as_bytes().len());
+                held.by.value =
+                    size.and_then(|size| Value::new(format!("{size} bytes: `tenure show` prints it")).ok());
+            }
+            Ok(show::text(&shown, &[]))
         }
-        Ask::Ledger(id) => {
-            let read = look.history(id.clone(), None, RUNS).await;
-            Answer::Ledger(id, read.map(Box::new).map_err(said))
-        }
+        Subject::Schedule(id) => Ok(history::table(&history::read(look, id.clone(), RUNS).await?)),
+        Subject::Instance(_) | Subject::Spread(_) | Subject::Change(_) => Ok(String::new()),
     }
 }
 

@@ -22,6 +22,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+#[cfg(feature = "top")]
+pub(super) use self::describe::line;
 use self::{
     describe::{Line, begin},
     snapshot::Scope,

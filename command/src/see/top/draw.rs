@@ -12,7 +12,7 @@ use super::{
     views::View,
 };
 use crate::{out::width, times};
-use tenure_look::{Grade, Liveness, Trouble};
+use tenure_look::{Grade, Trouble};
 
 const KEYS: &str = "Tab view  Enter details  / filter  s sort  r reverse  ? help  q quit";
 const KEYS_OVER: &str = "Up Down scroll  Esc back  Tab view  q quit";
@@ -64,17 +64,15 @@ pub(super) fn text(state: &State) -> String {
     lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
-/// The namespace, the numbers of its instances, and of the troubles that need attention.
+/// The namespace, and the numbers of troubles that need attention and of instances that beat.
 fn title(state: &State) -> String {
     let Some(picture) = state.picture() else { return format!("tenure top  {}", state.store) };
-    let (instances, needing) = (picture.instances(), picture.verdict().needing());
-    let number = |life| instances.iter().filter(|one| one.life == life).count();
-    let mut counts = vec![format!("{} alive", number(Liveness::Alive))];
-    counts.splice(..0, (needing > 0).then(|| count(needing, "trouble")));
-    for (number, what) in [(number(Liveness::Dead), "dead"), (number(Liveness::Silent), "looking dead")] {
-        counts.extend((number > 0).then(|| format!("{number} {what}")));
-    }
-    format!("tenure top  {} in {}, {}", picture.namespace(), state.store, counts.join(", "))
+    let verdict = picture.verdict();
+    let troubles = match verdict.needing() {
+        0 => String::new(),
+        needing => format!(", {}", count(needing, "trouble")),
+    };
+    format!("tenure top  {} in {}{troubles}, {} alive", picture.namespace(), state.store, verdict.alive)
 }
 
 /// A trouble in a line.
@@ -84,7 +82,7 @@ fn told(one: &Trouble) -> String {
 
 /// Time of the picture.
 fn clock(state: &State) -> String {
-    state.picture().map(|picture| times::zoned(picture.now(), state.zone.clone())).unwrap_or_default()
+    state.picture().map(|picture| times::local(picture.now())).unwrap_or_default()
 }
 
 /// Why what is shown is old.
@@ -92,7 +90,7 @@ fn trouble(state: &State) -> Option<String> {
     let trouble = clean(&state.trouble()?);
     Some(match state.answered {
         Some(at) => {
-            format!("Store unreachable since {}; showing old data: {trouble}", times::clock(at, &state.zone))
+            format!("Store unreachable since {}; showing old data: {trouble}", times::clock(at))
         }
         None => trouble,
     })
@@ -198,8 +196,8 @@ impl Pen<'_> {
     fn over(&mut self, over: &Over, room: usize) {
         self.line(&[]);
         for line in over.lines.iter().skip(over.top).take(room) {
-            let style = self.style(line.tone);
-            let style = if line.is_heading { style.add_modifier(Modifier::BOLD) } else { style };
+            let style = if line.is_heading { Modifier::BOLD } else { Modifier::empty() };
+            let style = Style::new().add_modifier(style);
             self.line(&[(format!("{}{}", " ".repeat(MARK), line.text), style)]);
         }
     }

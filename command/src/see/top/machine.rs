@@ -2,12 +2,8 @@
 
 use std::sync::Arc;
 
-use jiff::tz::TimeZone;
-use tenure::{
-    model::{LockId, ScheduleId, StoreTime},
-    store::RunPage,
-};
-use tenure_look::{KeyDetails, NotLoaded, Picture, Trouble};
+use tenure::model::StoreTime;
+use tenure_look::{NotLoaded, Picture, Trouble};
 
 use super::{
     details::{self, Line},
@@ -52,20 +48,8 @@ pub(super) enum Event {
     Picture(Arc<Picture>),
     /// No picture was read, for the store does not answer.
     NotLoaded(NotLoaded),
-    Answer(Answer),
-}
-
-/// A request for data that is read on demand.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
-    Key(LockId),
-    Ledger(ScheduleId),
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum Answer {
-    Key(LockId, Result<Box<KeyDetails>, String>),
-    Ledger(ScheduleId, Result<Box<RunPage>, String>),
+    /// The text that was read about this, or why it cannot be read.
+    Read(Subject, Result<String, String>),
 }
 
 /// The consequence of an event.
@@ -73,8 +57,8 @@ pub(super) enum Answer {
 pub(super) enum Step {
     /// The screen is to be drawn anew.
     Draw,
-    /// The screen is to be drawn anew, and this data is to be read.
-    Ask(Ask),
+    /// The screen is to be drawn anew, and the text about this is to be read.
+    Ask(Subject),
     Quit,
 }
 
@@ -96,8 +80,10 @@ pub(super) struct Over {
     pub(super) lines: Vec<Line>,
     /// First line that is shown.
     pub(super) top: usize,
-    answer: Option<Answer>,
-    /// An answer is on its way.
+    read: Option<String>,
+    /// Why it is old, or not there yet.
+    unread: String,
+    /// A read is on its way.
     is_asked: bool,
 }
 
@@ -111,7 +97,6 @@ pub(super) enum Overlay {
 pub(super) struct State {
     /// The store's name.
     pub(super) store: String,
-    pub(super) zone: TimeZone,
     size: (u16, u16),
     view: View,
     places: [Place; View::ALL.len()],
@@ -127,10 +112,9 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(store: &str, zone: TimeZone, view: View, filter: &str) -> Self {
+    pub(super) fn new(store: &str, view: View, filter: &str) -> Self {
         Self {
             store: clean(store),
-            zone,
             size: (80, 24),
             view,
             places: Default::default(),
@@ -224,7 +208,7 @@ impl State {
                 return self.ask();
             }
             Event::NotLoaded(unread) => self.unread = Some(unread),
-            Event::Answer(answer) => self.answer(answer),
+            Event::Read(subject, read) => self.read(&subject, read),
         }
         Step::Draw
     }
@@ -343,7 +327,7 @@ impl State {
 
     fn relist(&mut self) {
         let Some(picture) = self.picture.clone() else { return };
-        let mut list = self.view.list(&picture, &self.zone);
+        let mut list = self.view.list(&picture);
         list.filter(&clean(&self.filter));
         list.order(self.order());
         self.list = list;
@@ -381,7 +365,14 @@ impl State {
     // ----- details
 
     fn open(&mut self, what: Overlay) {
-        self.over = Some(Over { what, lines: Vec::new(), top: 0, answer: None, is_asked: false });
+        self.over = Some(Over {
+            what,
+            lines: Vec::new(),
+            top: 0,
+            read: None,
+            unread: String::new(),
+            is_asked: false,
+        });
         self.retell();
     }
 
@@ -389,40 +380,39 @@ impl State {
     fn retell(&mut self) {
         let (columns, room) = (self.columns(), self.room());
         let Some(over) = &mut self.over else { return };
-        over.lines = match &over.what {
-            Overlay::Help => details::help(columns),
-            Overlay::Details(subject) => match &self.picture {
-                Some(picture) => details::of(subject, picture, over.answer.as_ref(), &self.zone, columns),
-                None => Vec::new(),
-            },
+        let text = match (&over.what, &self.picture) {
+            (Overlay::Details(subject), Some(picture)) => {
+                let read = over.read.as_deref().unwrap_or("Loading.\n");
+                details::of(subject, picture, &(over.unread.clone() + read))
+            }
+            (Overlay::Details(_), None) => String::new(),
+            (Overlay::Help, _) => details::HELP.to_owned(),
         };
+        over.lines = details::lines(&text, columns);
         over.top = over.top.min(over.lines.len().saturating_sub(room));
     }
 
-    /// Requests the data for the text that is shown, unless it is already on its way.
+    /// Requests what the picture has not for the text that is shown, unless it is already on its way.
     fn ask(&mut self) -> Step {
         let Some(over) = self.over.as_mut().filter(|over| !over.is_asked) else { return Step::Draw };
-        let ask = match &over.what {
-            Overlay::Details(Subject::Key(id)) => Ask::Key(id.clone()),
-            Overlay::Details(Subject::Schedule(id)) => Ask::Ledger(id.clone()),
-            _ => return Step::Draw,
+        let Overlay::Details(subject @ (Subject::Key(_) | Subject::Schedule(_))) = &over.what else {
+            return Step::Draw;
         };
         over.is_asked = true;
-        Step::Ask(ask)
+        Step::Ask(subject.clone())
     }
 
-    fn answer(&mut self, answer: Answer) {
+    fn read(&mut self, subject: &Subject, read: Result<String, String>) {
         let Some(over) = &mut self.over else { return };
-        let is_of = match (&over.what, &answer) {
-            (Overlay::Details(Subject::Key(id)), Answer::Key(of, _)) => id == of,
-            (Overlay::Details(Subject::Schedule(id)), Answer::Ledger(of, _)) => id == of,
-            _ => false,
-        };
-        if is_of {
-            over.answer = Some(answer);
-            over.is_asked = false;
-            self.retell();
+        if !matches!(&over.what, Overlay::Details(shown) if shown == subject) {
+            return;
         }
+        over.is_asked = false;
+        match read {
+            Ok(text) => (over.read, over.unread) = (Some(text), String::new()),
+            Err(error) => over.unread = format!("It cannot be read now: {error}\n"),
+        }
+        self.retell();
     }
 }
 

@@ -7,19 +7,12 @@ mod schedules;
 mod spreads;
 
 use clap::ValueEnum;
-use jiff::tz::TimeZone;
 use tenure::{model::Kind, store::LockRecord};
 use tenure_look::Picture;
 
 use super::list::List;
 
-pub(super) use self::{
-    changes::subject,
-    instances::state as state_of_instance,
-    locks::state as state_of_lock,
-    schedules::{cell as cell_of_run, standing},
-    spreads::shares,
-};
+pub(super) use self::changes::subject;
 
 /// A view of `tenure top`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -72,13 +65,13 @@ impl View {
         }
     }
 
-    pub(super) fn list(self, picture: &Picture, zone: &TimeZone) -> List {
+    pub(super) fn list(self, picture: &Picture) -> List {
         match self {
             Self::Instances => instances::list(picture),
             Self::Spreads => spreads::list(picture),
             Self::Locks => locks::list(picture),
             Self::Schedules => schedules::list(picture),
-            Self::Changes => changes::list(picture, zone),
+            Self::Changes => changes::list(picture),
         }
     }
 }

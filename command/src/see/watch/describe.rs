@@ -15,8 +15,13 @@ pub(super) trait Line: Serialize {
     /// The line, whatever the records say.
     fn line(&self) -> String {
         let (at, word, rest) = self.describe();
-        format!("{}  {word:<9} {}", times::local(at), one_line(rest.trim_end()))
+        line(at, word, &rest)
     }
+}
+
+/// A line of the watch.
+pub(crate) fn line(at: StoreTime, word: &str, sentence: &str) -> String {
+    format!("{}  {word:<9} {}", times::local(at), one_line(sentence.trim_end()))
 }
 
 impl Line for Change {

@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::{
     super::{
-        draw,
+        draw, read,
         scene::{HOSTILE, Scene},
     },
     *,
@@ -17,7 +17,7 @@ const SMALL: (u16, u16) = (80, 24);
 const LARGE: (u16, u16) = (200, 60);
 
 fn state(view: View, size: (u16, u16)) -> State {
-    let mut state = State::new("sqlite:shop.db", TimeZone::UTC, view, "");
+    let mut state = State::new("sqlite:shop.db", view, "");
     state.step(Event::Size(size.0, size.1));
     state
 }
@@ -95,22 +95,11 @@ async fn the_details_of_everything() {
         keys(&mut state, "/");
         keys(&mut state, filter);
         state.step(Event::Key(Key::Enter));
-        let answer = match state.step(Event::Key(Key::Enter)) {
-            Step::Ask(Ask::Key(id)) => {
-                let look = pictures.reader().key(id.clone()).await.unwrap();
-                Some(Answer::Key(id, Ok(Box::new(look))))
-            }
-            Step::Ask(Ask::Ledger(id)) => {
-                let read = pictures.reader().history(id.clone(), None, 100).await.unwrap();
-                Some(Answer::Ledger(id, Ok(Box::new(read))))
-            }
-            Step::Draw => None,
-            Step::Quit => panic!("{filter} ends it"),
-        };
-        if let Some(answer) = answer {
+        if let Step::Ask(subject) = state.step(Event::Key(Key::Enter)) {
             let shown = screen(&state);
             assert!(shown.contains("Loading"), "{shown}");
-            state.step(Event::Answer(answer));
+            let text = read(pictures.reader(), &subject).await.unwrap();
+            state.step(Event::Read(subject, Ok(text)));
         }
         let name = format!("{}-{filter}", view.name().to_lowercase());
         expect_file![format!("../screens/{name}.txt")].assert_eq(&screen(&state));
@@ -145,15 +134,35 @@ async fn every_line_is_as_wide_as_the_screen_and_nothing_moves_the_cursor() {
     }
 }
 
+/// The store may go away while an operator reads.
+#[tokio::test(start_paused = true)]
+async fn the_text_that_was_read_stays_while_the_store_does_not_answer() {
+    let (scene, mut state) = looking(View::Locks, SMALL).await;
+    let Step::Ask(subject) = state.step(Event::Key(Key::Enter)) else { panic!("it is a key") };
+    state.step(Event::Read(subject.clone(), Err("no route to host".to_owned())));
+    assert!(screen(&state).contains("It cannot be read now: no route to host"), "{}", screen(&state));
+    let text = read(scene.pictures().reader(), &subject).await.unwrap();
+    for (read, is_old) in [(Ok(text.clone()), false), (Err("no answer".to_owned()), true), (Ok(text), false)]
+    {
+        state.step(Event::Read(subject.clone(), read));
+        let shown = screen(&state);
+        assert!(shown.contains("holder     web-1"), "{shown}");
+        assert_eq!(shown.contains("It cannot be read now: no answer"), is_old, "{shown}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_value_is_not_on_the_screen() {
     let (scene, mut state) = looking(View::Locks, LARGE).await;
     keys(&mut state, "/leader");
     state.step(Event::Key(Key::Enter));
-    let Step::Ask(Ask::Key(id)) = state.step(Event::Key(Key::Enter)) else { panic!("it is a key") };
-    let look = scene.pictures().reader().key(id.clone()).await.unwrap();
+    let Step::Ask(subject) = state.step(Event::Key(Key::Enter)) else { panic!("it is a key") };
+    let pictures = scene.pictures();
+    let Subject::Key(id) = &subject else { panic!("it is a key") };
+    let look = pictures.reader().key(id.clone()).await.unwrap();
     assert!(look.record.as_ref().unwrap().holding.as_ref().unwrap().by.value.is_some());
-    state.step(Event::Answer(Answer::Key(id, Ok(Box::new(look)))));
+    let text = read(pictures.reader(), &subject).await.unwrap();
+    state.step(Event::Read(subject, Ok(text)));
     let screen = screen(&state);
     assert!(screen.contains("8 bytes: `tenure show` prints it") && !screen.contains("a secret"), "{screen}");
 }
@@ -226,7 +235,7 @@ async fn a_page_that_is_longer_than_the_screen_is_scrolled() {
     state.step(Event::Key(Key::End));
     state.step(Event::Key(Key::Enter));
     let first = screen(&state);
-    assert!(first.contains("Spread topics") && first.contains("lines 1 to 6 of"), "{first}");
+    assert!(first.contains("tenure spreads topics") && first.contains("lines 1 to 6 of"), "{first}");
     state.step(Event::Key(Key::PageDown));
     assert!(screen(&state).contains("lines 7 to 12 of"), "{}", screen(&state));
     state.step(Event::Key(Key::End));
@@ -293,9 +302,7 @@ async fn a_text_has_all_the_rows() {
     let (_scene, state) = looking(View::Locks, (200, 3)).await;
     let text = draw::text(&state);
     assert!(
-        text.starts_with(
-            "tenure top  shop in sqlite:shop.db, 4 troubles, 3 alive, 1 dead, 1 looking dead  2026-01-01 00:"
-        ),
+        text.starts_with("tenure top  shop in sqlite:shop.db, 4 troubles, 3 alive  2026-01-01 00:"),
         "{text}"
     );
     for key in ["leader", "topic-01", "topic-10", "nightly", "<script>"] {

@@ -1,6 +1,5 @@
 //! Changes within the last hour, as far as records remember, the latest first.
 
-use jiff::tz::TimeZone;
 use tenure_look::{Group, Picture, Severity};
 
 use super::super::list::{Cell, Column, List, Row, Subject, Tone};
@@ -13,7 +12,7 @@ const COLUMNS: &[Column] = &[
     Column::new("CHANGE", 20, 240, 0),
 ];
 
-pub(super) fn list(picture: &Picture, zone: &TimeZone) -> List {
+pub(super) fn list(picture: &Picture) -> List {
     let row = |group: &Group| {
         let (word, sentence) = group.describe();
         let (sort, tone) = match group.change.severity() {
@@ -26,7 +25,7 @@ pub(super) fn list(picture: &Picture, zone: &TimeZone) -> List {
         };
         let at = group.change.at;
         let cells = vec![
-            Cell::text(times::clock(at, zone)).by(at.as_millis()),
+            Cell::text(times::clock(at)).by(at.as_millis()),
             Cell::text(sort).tone(tone),
             Cell::text(word),
             Cell::text(sentence.trim_end()),

@@ -52,7 +52,7 @@ pub(super) fn list(picture: &Picture) -> List {
 }
 
 /// Returns the state of an instance in a word, and its tone.
-pub(in super::super) fn state(one: &Instance) -> (&'static str, Tone) {
+fn state(one: &Instance) -> (&'static str, Tone) {
     let tone = match one.life {
         Liveness::Alive if one.is_stalled() => Tone::Bad,
         Liveness::Alive if one.is_draining() || one.is_paused() => Tone::Note,

@@ -73,11 +73,7 @@ fn row(
 }
 
 /// Returns the state of a key in a word or two, and its tone.
-pub(in super::super) fn state(
-    record: &LockRecord,
-    life: Option<Liveness>,
-    picture: &Picture,
-) -> (String, Tone) {
+fn state(record: &LockRecord, life: Option<Liveness>, picture: &Picture) -> (String, Tone) {
     match (&record.holding, life) {
         (Some(_), Some(Liveness::Alive) | None) => ("held".to_owned(), Tone::Plain),
         (Some(_), Some(Liveness::Missing)) => ("held, no session".to_owned(), Tone::Bad),

@@ -58,7 +58,7 @@ pub(super) fn list(picture: &Picture) -> List {
 }
 
 /// Returns the standing of a schedule in words, and its tone.
-pub(in super::super) fn standing(one: &ScheduleView, standing: ScheduleState) -> (String, Tone) {
+fn standing(one: &ScheduleView, standing: ScheduleState) -> (String, Tone) {
     match standing {
         ScheduleState::Overdue { .. } => (standing.to_string(), Tone::Bad),
         ScheduleState::Paused => (standing.to_string(), Tone::Note),
@@ -78,7 +78,7 @@ fn runs(one: &ScheduleView) -> String {
 }
 
 /// A character for a run.
-pub(in super::super) fn cell(run: &RunRecord, is_on: bool) -> char {
+fn cell(run: &RunRecord, is_on: bool) -> char {
     if run.id.entry == Entry::Skipped {
         return '-';
     }

@@ -1,12 +1,13 @@
 //! The spreads: members, tasks, resting tasks, and tasks without a holder that wait to be taken.
 
-use tenure::{model::SpreadName, store::Share};
-use tenure_look::{Picture, SpreadSummary, terms};
+use tenure::model::SpreadName;
+use tenure_look::{Picture, SpreadSummary};
 
 use super::super::{
     list::{Cell, Column, List, Row, Subject, Tone},
     text::permille,
 };
+use crate::see::spreads::notes;
 
 const COLUMNS: &[Column] = &[
     Column::new("SPREAD", 16, 40, 0),
@@ -40,14 +41,7 @@ pub(super) fn list(picture: &Picture) -> List {
 
 /// Counts the members that are not well, and names the tasks that wait for an instance.
 fn note(one: &SpreadSummary, picture: &Picture) -> String {
-    let count = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}"));
-    let notes = [
-        count(one.silent, "look dead"),
-        count(one.failing, "failing"),
-        count(one.draining, "draining"),
-        count(one.never_ran, "never ran"),
-    ];
-    let mut notes: Vec<_> = notes.into_iter().flatten().collect();
+    let mut notes = notes(one);
     if one.orphans > 0 {
         notes.push(format!("orphans: {}", orphans(&one.spread, picture)));
     }
@@ -61,12 +55,4 @@ fn orphans(name: &SpreadName, picture: &Picture) -> String {
         named.push("\u{2026}".to_owned());
     }
     named.join(", ")
-}
-
-/// Returns the terms of a share, or words for the usual one.
-pub(in super::super) fn shares(share: &Share) -> String {
-    match terms(share) {
-        terms if terms.is_empty() => "the usual share".to_owned(),
-        terms => terms,
-    }
 }
