@@ -97,7 +97,7 @@ pub fn one_line(text: &str) -> String {
 }
 
 fn is_told(c: char) -> bool {
-    !c.is_control() && !HIDES.contains(&c)
+    !c.is_control() && !hides(c)
 }
 
 /// A text as a word of a shell's command line, in characters that can be seen.
@@ -121,12 +121,11 @@ pub fn shell_word(text: &str) -> String {
     word + "'"
 }
 
-/// Zero width, and changes of direction.
-const HIDES: [char; 17] = [
-    '\u{61c}', '\u{200b}', '\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}', '\u{202a}', '\u{202b}',
-    '\u{202c}', '\u{202d}', '\u{202e}', '\u{2060}', '\u{2066}', '\u{2067}', '\u{2068}', '\u{2069}',
-    '\u{feff}',
-];
+/// Returns whether it has no width, or changes the direction.
+const fn hides(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
 
 #[cfg(test)]
 mod tests {

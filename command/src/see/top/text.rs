@@ -26,14 +26,6 @@ fn plain(c: char) -> Option<char> {
         | '\u{e0000}'..='\u{e0fff}' => None,
         // Two of these are a flag, or two letters.
         '\u{1f1e6}'..='\u{1f1ff}' => char::from_u32(u32::from(c) - 0x1f1e6 + u32::from('A')),
-        // Directions, and what is nothing at all.
-        '\u{61c}'
-        | '\u{200b}'
-        | '\u{200e}'
-        | '\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}'
-        | '\u{feff}' => Some('\u{b7}'),
         c => Some(c),
     }
 }
