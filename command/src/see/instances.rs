@@ -26,17 +26,10 @@ pub(crate) async fn run(common: &Common, instances: Instances) -> Result<u8, Fai
     if !instances.all {
         found.items.retain(|one| one.record.is_alive());
     }
-    out::print(common, &found, || table(&found, &look, instances.all, now))?;
+    let table = |items: &[Instance]| Table::of(items.iter().map(|one| row(one, instances.all, now))).render();
+    out::print(common, &found, || found.text(&look, "No instance is", table))?;
     look.close().await;
     Ok(0)
-}
-
-fn table(found: &Found<Instance>, look: &OpenNamespace, all: bool, now: StoreTime) -> String {
-    if found.items.is_empty() {
-        let (namespace, place) = (out::one_line(look.namespace().as_str()), &look.place.name);
-        return format!("No instance is in namespace {namespace} of {place}.\n{}", found.notes());
-    }
-    Table::of(found.items.iter().map(|one| row(one, all, now))).render() + &found.notes()
 }
 
 /// An instance as a row; with `all`, why it is dead.

@@ -146,6 +146,21 @@ impl<T> Found<T> {
         Found { items: items.into_iter().map(to).collect(), refused, more }
     }
 
+    /// Returns a listing as people read it: a table, or that there is nothing, and the notes below.
+    pub(crate) fn text(
+        &self,
+        look: &OpenNamespace,
+        nothing: &str,
+        table: impl FnOnce(&[T]) -> String,
+    ) -> String {
+        let namespace = one_line(look.namespace().as_str());
+        let text = match &self.items[..] {
+            [] => format!("{nothing} in namespace {namespace} of {}.\n", look.place.name),
+            items => table(items),
+        };
+        text + &self.notes()
+    }
+
     /// Returns the notes below a table: the records that cannot be read, and whether there are more.
     pub(crate) fn notes(&self) -> String {
         let mut text = String::new();

@@ -94,11 +94,8 @@ pub(crate) async fn run(common: &Common, ls: Ls) -> Result<u8, Failure> {
     let lives = look.observe(holders.map(|held| held.by.session)).await?;
     let now = look.now();
     let found = found.map(|record| Lock::of(record, &lives, now));
-    out::print(common, &found, || {
-        let is_empty = found.items.is_empty();
-        let text = if is_empty { nothing(&look, ls.free) } else { table(&found.items, ls.free, now) };
-        text + &found.notes()
-    })?;
+    let nothing = if ls.free { "No known key is free" } else { "No key is held" };
+    out::print(common, &found, || found.text(&look, nothing, |locks| table(locks, ls.free, now)))?;
     look.close().await;
     Ok(0)
 }
@@ -108,12 +105,6 @@ fn is_listed(record: &LockRecord, held_by: Option<&Holder>, free: bool) -> bool 
         None => free,
         Some(held) => !free && held_by.is_none_or(|holder| held.by.holder == *holder),
     }
-}
-
-fn nothing(look: &OpenNamespace, free: bool) -> String {
-    let what = if free { "No known key is free" } else { "No key is held" };
-    let namespace = out::one_line(look.namespace().as_str());
-    format!("{what} in namespace {namespace} of {}.\n", look.place.name)
 }
 
 /// Keys that are held, or else free.

@@ -10,7 +10,7 @@ use super::look::{Found, OpenNamespace, said};
 use crate::{
     common::Common,
     exit::Failure,
-    out::{self, Table, one_line},
+    out::{self, Table},
     times,
 };
 
@@ -25,17 +25,11 @@ pub(crate) async fn run(common: &Common, _: Schedules) -> Result<u8, Failure> {
     let records = look.all_schedules().await?;
     let (items, now) = look.schedules_of(records.items).await?;
     let found = Found { items, refused: records.refused, more: records.more };
-    out::print(common, &found, || table(&found, &look, now))?;
+    let table =
+        |items: &[ScheduleView]| Table::of(items.iter().map(|item| row(item, look.ttl, now))).render();
+    out::print(common, &found, || found.text(&look, "No schedule is", table))?;
     look.close().await;
     Ok(0)
-}
-
-fn table(found: &Found<ScheduleView>, look: &OpenNamespace, now: StoreTime) -> String {
-    if found.items.is_empty() {
-        let namespace = one_line(look.namespace().as_str());
-        return format!("No schedule is in namespace {namespace} of {}.\n{}", look.place.name, found.notes());
-    }
-    Table::of(found.items.iter().map(|item| row(item, look.ttl, now))).render() + &found.notes()
 }
 
 /// A schedule as a row.

@@ -60,30 +60,22 @@ async fn list(common: &Common, look: &OpenNamespace) -> Result<u8, Failure> {
     let refused = locks.refused.into_iter().chain(sessions.refused).collect();
     let found = Found { items, refused, more: false };
     out::print(common, &found, || {
-        if found.items.is_empty() {
-            let namespace = one_line(look.namespace().as_str());
-            return format!(
-                "No spread is in namespace {namespace} of {}.\n{}",
-                look.place.name,
-                found.notes()
-            );
-        }
-        let mut table = Table::new(["SPREAD", "MEMBERS", "TASKS", "HELD", "RESTING", "ORPHANS", "NOTE"]);
-        for item in &found.items {
-            let notes = notes(item).join(", ");
-            table.row([
-                item.spread.to_string(),
-                item.members.to_string(),
-                item.tasks.to_string(),
-                item.held.to_string(),
-                item.resting.to_string(),
-                item.orphans.to_string(),
-                if notes.is_empty() { "-".to_owned() } else { notes },
-            ]);
-        }
-        table.render() + &found.notes()
+        found.text(look, "No spread is", |items| Table::of(items.iter().map(row)).render())
     })?;
     Ok(0)
+}
+
+fn row(item: &SpreadSummary) -> Vec<(&'static str, String)> {
+    let notes = notes(item).join(", ");
+    vec![
+        ("SPREAD", item.spread.to_string()),
+        ("MEMBERS", item.members.to_string()),
+        ("TASKS", item.tasks.to_string()),
+        ("HELD", item.held.to_string()),
+        ("RESTING", item.resting.to_string()),
+        ("ORPHANS", item.orphans.to_string()),
+        ("NOTE", if notes.is_empty() { "-".to_owned() } else { notes }),
+    ]
 }
 
 /// The numbers of members that are not well, and of tasks that never ran.
