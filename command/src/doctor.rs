@@ -8,8 +8,6 @@ mod sqlite;
 
 use clap::Args;
 
-#[cfg(feature = "ui")]
-pub(crate) use self::findings::Finding;
 use self::findings::{Findings, Level};
 use crate::{
     common::{Colour, Common},
@@ -73,18 +71,4 @@ async fn find(settings: &Settings, read_only: bool) -> Result<(Findings, Option<
             Ok((findings, Some(STORE_AWAY)))
         }
     }
-}
-
-/// Returns the findings of a read-only run.
-#[cfg(feature = "ui")]
-pub(crate) async fn look_only(settings: &Settings) -> Vec<Finding> {
-    let (mut findings, _) = match find(settings, true).await {
-        Ok(found) => found,
-        Err(failure) => {
-            let mut findings = Findings::default();
-            findings.bad("open", failure.message, "mend that first");
-            (findings, None)
-        }
-    };
-    findings.take()
 }

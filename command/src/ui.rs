@@ -6,18 +6,15 @@ use std::{
     net::SocketAddr,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use clap::Args;
-use futures::FutureExt;
 use tenure::model::Holder;
-use tenure_ui::{Access, Finding, Ui as Page};
+use tenure_ui::{Access, Ui as Page};
 use tokio::net::TcpListener;
 
 use crate::{
     common::{Common, Level},
-    doctor,
     exit::Failure,
     logs,
     out::one_line,
@@ -80,8 +77,7 @@ pub(crate) async fn run(common: &Common, ui: Ui) -> Result<u8, Failure> {
     logs::start(common, Level::Info);
     ui.token_file.iter().chain(&ui.look_token_file).for_each(|file| warn_if_open(file));
     let end = signals::ended()?;
-    let settings = Arc::new(Settings::of(common)?);
-    let by = settings.config.holder().clone();
+    let by = Settings::of(common)?.config.holder().clone();
     let look = if ui.allow_actions {
         OpenNamespace::open_to_act(common).await?
     } else {
@@ -91,9 +87,8 @@ pub(crate) async fn run(common: &Common, ui: Ui) -> Result<u8, Failure> {
     let listener = TcpListener::bind(ui.listen).await.map_err(cannot)?;
     let at = listener.local_addr().map_err(cannot)?;
     say::say(format_args!("the page is at http://{at}"));
-    let mut page = Page::new(look.store().clone(), look.namespace().clone())
-        .store_name(one_line(&look.place.name))
-        .doctor(move || find(settings.clone()).boxed());
+    let mut page =
+        Page::new(look.store().clone(), look.namespace().clone()).store_name(one_line(&look.place.name));
     if let Some(access) = access {
         page = page.access(access);
     } else if ui.allow_actions {
@@ -163,18 +158,6 @@ fn warn_if_open(file: &Path) {
         let (file, mode) = (file.display(), format!("{:o}", mode & 0o777));
         tracing::warn!(%file, mode, "all users of this machine can open the file of a token: chmod it to 600");
     }
-}
-
-/// Returns the findings of the doctor's read-only run.
-async fn find(settings: Arc<Settings>) -> Vec<Finding> {
-    let found = doctor::look_only(&settings).await;
-    let finding = |found: &doctor::Finding| Finding {
-        level: found.level.word().to_lowercase(),
-        about: found.about.to_owned(),
-        says: found.says.clone(),
-        advice: found.advice.clone(),
-    };
-    found.iter().map(finding).collect()
 }
 
 #[cfg(test)]

@@ -105,8 +105,6 @@ async fn the_page_shows_the_store_and_changes_nothing_until_a_signal_ends_it() {
         assert!(status == 200 && page.contains("1 alive") && page.contains("sqlite:"), "{page}");
         let (status, key) = served.get("/key?key=report");
         assert!(status == 200 && key.contains("pod-1") && !key.contains("<form"), "{key}");
-        let (status, doctor) = served.get("/doctor");
-        assert!(status == 200 && doctor.contains("<span class=\"badge good\">ok</span>"), "{doctor}");
         let act = served.ask(
             "POST /act/release",
             &["content-type: application/x-www-form-urlencoded"],

@@ -17,9 +17,7 @@ use crate::{
     act,
     answer::{Form, Problem, show},
     headers, login, metrics,
-    screens::{
-        changes, doctor, instance, instances, key, locks, overview, schedule, schedules, spread, spreads,
-    },
+    screens::{changes, instance, instances, key, locks, overview, schedule, schedules, spread, spreads},
 };
 
 const STYLE: &str = include_str!("style.css");
@@ -42,7 +40,6 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/locks", get(show::<locks::Screen>))
         .route("/key", get(show::<key::Screen>))
         .route("/changes", get(show::<changes::Screen>))
-        .route("/doctor", get(show::<doctor::Screen>))
         .route("/metrics", get(metrics::metrics))
         .route("/act/{verb}", post(act::act))
         .route("/login", get(login::form).post(login::login))

@@ -38,11 +38,9 @@ mod screens;
 mod serve;
 mod tokens;
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use axum::Router;
-use futures::future::BoxFuture;
-use serde::Serialize;
 use tenure::{
     model::{Holder, Namespace},
     store::Store,
@@ -64,33 +62,8 @@ pub struct Ui {
     access: Access,
     actions: Option<Holder>,
     hides_values: bool,
-    doctor: Option<Doctor>,
     /// Cancelled when the page shuts down; ends all event streams.
     end: CancellationToken,
-}
-
-/// Result of one check: a line of `tenure doctor`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// Severity: `ok`, `not tested`, `note`, `warning`, or `bad`.
-    pub level: String,
-    /// Subject.
-    pub about: String,
-    /// Text of the finding.
-    pub says: String,
-    /// Advice, if there is something to do.
-    pub advice: Option<String>,
-}
-
-type Diagnose = dyn Fn() -> BoxFuture<'static, Vec<Finding>> + Send + Sync;
-
-#[derive(Clone)]
-struct Doctor(Arc<Diagnose>);
-
-impl fmt::Debug for Doctor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Doctor")
-    }
 }
 
 impl Ui {
@@ -104,7 +77,7 @@ impl Ui {
     #[must_use]
     pub fn of(pictures: LivePicture) -> Self {
         let (access, end) = (Access::loopback(), CancellationToken::new());
-        Self { pictures, store_name: None, access, actions: None, hides_values: false, doctor: None, end }
+        Self { pictures, store_name: None, access, actions: None, hides_values: false, end }
     }
 
     /// Shows the store under that name, such as its address without a password.
@@ -136,16 +109,6 @@ impl Ui {
         self
     }
 
-    /// Shows what this finds: it is asked at most once in half a minute, and only if a visitor looks.
-    #[must_use]
-    pub fn doctor(
-        mut self,
-        find: impl Fn() -> BoxFuture<'static, Vec<Finding>> + Send + Sync + 'static,
-    ) -> Self {
-        self.doctor = Some(Doctor(Arc::new(find)));
-        self
-    }
-
     /// The token that ends all events, which do not end by themselves, when a server of the program's own does.
     #[must_use]
     pub fn end(&self) -> CancellationToken {
@@ -157,7 +120,6 @@ impl Ui {
         let shared = Shared {
             csrf: Csrf::new(),
             cache: Cache::default(),
-            findings: Cache::default(),
             drawn: Cache::default(),
             room: Arc::new(Semaphore::new(live::FOLLOWERS)),
             ui: self,
@@ -177,8 +139,6 @@ struct Shared {
     ui: Ui,
     csrf: Csrf,
     cache: Cache,
-    /// Findings of the doctor: they take long, and actions on the page do not change them.
-    findings: Cache,
     /// Screens as events.
     drawn: Cache,
     /// Permits for followers.

@@ -12,14 +12,13 @@ use crate::{
 };
 
 /// Addresses that every page leads to, the letter that leads there, and what they are called.
-const PLACES: [(&str, &str, &str); 7] = [
+const PLACES: [(&str, &str, &str); 6] = [
     ("/", "1", "Overview"),
     ("/instances", "2", "Instances"),
     ("/spreads", "3", "Spreads"),
     ("/schedules", "4", "Schedules"),
     ("/locks", "5", "Locks"),
     ("/changes", "6", "Last hour"),
-    ("/doctor", "7", "Doctor"),
 ];
 
 pub(crate) fn page<S: Screen>(shared: &Shared, screen: &S, context: &RenderContext) -> Markup {
@@ -67,11 +66,9 @@ fn frame(
             nav aria-label="Screens" {
                 ul {
                     @for (place, letter, word) in PLACES {
-                        @if place != "/doctor" || shared.ui.doctor.is_some() {
-                            li {
-                                a href=(base.link(place, &[])) accesskey=(letter)
-                                    aria-current=[(path == place).then_some("page")] { (word) }
-                            }
+                        li {
+                            a href=(base.link(place, &[])) accesskey=(letter)
+                                aria-current=[(path == place).then_some("page")] { (word) }
                         }
                     }
                 }
@@ -94,7 +91,7 @@ fn frame(
                 @else { "Each address" }
                 " answers with JSON, too, if asked by " code { "Accept: application/json" } "; "
                 a href=(base.link("/metrics", &[])) { "metrics" } ". "
-                "With script, the keys 1 to 7 lead to the screens, j and k along rows."
+                "With script, the keys 1 to 6 lead to the screens, j and k along rows."
             }
             (login::way(base))
         }

@@ -160,7 +160,7 @@
   document.addEventListener("visibilitychange", follow);
   follow();
 
-  // Keys: 1 to 7 lead to the screens, j and k to the next row and the one before.
+  // Keys: 1 to 6 lead to the screens, j and k to the next row and the one before.
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea")) return;
     const place = document.querySelector(`nav a[accesskey="${CSS.escape(event.key)}"]`);

@@ -88,12 +88,6 @@ impl Findings {
         self.add(Level::Bad, about, says.into(), Some(advice.into()));
     }
 
-    /// All of them.
-    #[cfg(feature = "ui")]
-    pub(crate) fn take(&mut self) -> Vec<Finding> {
-        std::mem::take(&mut self.items)
-    }
-
     /// The level of the worst of them.
     pub(crate) fn worst(&self) -> Level {
         self.items.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok)

@@ -1,7 +1,6 @@
 //! The screens, one at each address.
 
 pub(crate) mod changes;
-pub(crate) mod doctor;
 pub(crate) mod instance;
 pub(crate) mod instances;
 pub(crate) mod key;

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 use tenure_look::{Grade, Overview, Picture, Subject, length};
 
-use super::{Nothing, instances, schedules, spreads};
+use super::{Nothing, instances};
 use crate::{
     Shared,
     address::Base,
@@ -14,11 +14,11 @@ use crate::{
     draw::{
         hour::hour,
         tables,
-        text::{count, key, link_to_key, name, since},
+        text::{count, link_to_key, name, since},
     },
 };
 
-/// Instances, schedules and queues that are shown here.
+/// Troubles and instances that are shown here.
 const SHOWN: usize = 12;
 
 #[derive(Serialize)]
@@ -37,17 +37,10 @@ impl answer::Screen for Screen {
     }
 
     fn parts(&self, context: &RenderContext) -> Vec<Part> {
-        let overview = &self.0;
         vec![
             Part::new("verdict", self.verdict(context)),
             Part::new("fleet", self.fleet(context)),
-            Part::new(
-                "spreads",
-                html! { h2 { a href=(context.base.link("/spreads", &[])) { "Spreads" } } (spreads::table(&context.base, &overview.spreads)) },
-            ),
             Part::new("hour", self.last_hour(context)),
-            Part::new("schedules", self.schedules(context)),
-            Part::new("queues", self.queues(context)),
             Part::new("gaps", tables::gaps(&context.picture)),
         ]
     }
@@ -106,35 +99,6 @@ impl Screen {
                     }
                     @if let Some(oldest) = oldest { ", the oldest beat is " (length(now.since(oldest))) " old" }
                     ", " (count(well.iter().map(|one| one.held.all()).sum(), "key")) " held"
-                }
-            }
-        }
-    }
-
-    fn schedules(&self, context: &RenderContext) -> Markup {
-        let Overview { upcoming, now, .. } = &self.0;
-        let (base, ttl) = (&context.base, context.picture.ttl());
-        html! {
-            h2 { a href=(base.link("/schedules", &[])) { "Next schedules" } }
-            @if upcoming.is_empty() { p.quiet { "No schedule has a tick to come." } }
-            @else { (schedules::table(base, &upcoming[..upcoming.len().min(SHOWN)], ttl, *now)) }
-        }
-    }
-
-    fn queues(&self, context: &RenderContext) -> Markup {
-        let Overview { queues, now, .. } = &self.0;
-        html! {
-            h2 { a href=(context.base.link("/locks", &[])) { "Queues" } }
-            @if queues.is_empty() { p.quiet { "No waiter for a lock is known." } } @else {
-                ul.queues {
-                    @for queue in queues.iter().take(SHOWN) {
-                        li {
-                            (key(&context.base, &queue.lock.record.id)) ": "
-                            (count(queue.queue.waiters.len(), "waiter"))
-                            @if !queue.queue.whole { " and others" }
-                            @if let Some(first) = queue.queue.waiters.first() { ", the first came " (since(first.since, *now)) }
-                        }
-                    }
                 }
             }
         }

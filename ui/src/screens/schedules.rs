@@ -66,7 +66,7 @@ impl answer::Screen for Screen {
     }
 }
 
-pub(crate) fn table(base: &Base, schedules: &[ScheduleView], ttl: Duration, now: StoreTime) -> Markup {
+fn table(base: &Base, schedules: &[ScheduleView], ttl: Duration, now: StoreTime) -> Markup {
     html! {
         @if schedules.is_empty() { p.quiet { "No schedule is known in this namespace." } } @else {
             div.scroll {

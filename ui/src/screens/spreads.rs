@@ -39,7 +39,7 @@ impl answer::Screen for Screen {
     }
 }
 
-pub(crate) fn table(base: &Base, spreads: &[SpreadSummary]) -> Markup {
+fn table(base: &Base, spreads: &[SpreadSummary]) -> Markup {
     html! {
         @if spreads.is_empty() { p.quiet { "No instance takes part in a spread." } } @else {
             div.scroll {

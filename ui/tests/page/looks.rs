@@ -19,7 +19,7 @@ async fn every_screen_can_be_read_aloud() {
     let store = memory();
     let fleet = fleet(&store, 10).await;
     let site = Site::new(store, |ui| ui.actions(Holder::new("ops").unwrap()));
-    site.until("/", |page| text(page, "main").contains("digest")).await;
+    site.until("/schedules", |page| text(page, "main").contains("digest")).await;
     let screens = [
         "/",
         "/instances",
