@@ -178,13 +178,9 @@ pub(crate) async fn act(
             .map_err(|_| Problem::not_found(format!("there is no action {verb:?}")))?;
         let Form(fields) = fields.map_err(|error| Problem::bad(error.body_text()))?;
         let by = allowed(&shared, &base.1, &headers, &fields)?;
-        unchanged(&shared, verb, &fields).await?;
-        let operator = shared.ui.pictures.reader().operator(by);
-        let (said, news) = act_as(&operator, verb, &fields, &reason(&fields.why)?).await?;
-        // The next screen shows it.
-        shared.ui.pictures.notice(news);
-        shared.cache.clear().await;
-        Ok::<_, Problem>((said, fields.back))
+        // A caller who hangs up drops this answer, and not the action: it is done whole, and logged.
+        let done = tokio::spawn(perform(shared, verb, by, fields)).await;
+        done.unwrap_or_else(|error| Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())))
     };
     match done.await {
         Err(problem) => problem.answer(wanted, &base),
@@ -193,6 +189,23 @@ pub(crate) async fn act(
         }
         Ok((said, back)) => page::done(&base, &said, &back).into_response(),
     }
+}
+
+/// Acts. Returns a sentence, and the way back.
+async fn perform(
+    shared: Arc<Shared>,
+    verb: Verb,
+    by: Holder,
+    fields: Fields,
+) -> Result<(String, String), Problem> {
+    unchanged(&shared, verb, &fields).await?;
+    let operator = shared.ui.pictures.reader().operator(by);
+    let (said, news) = act_as(&operator, verb, &fields, &reason(&fields.why)?).await?;
+    // The next screen shows it.
+    shared.ui.pictures.notice(news);
+    shared.cache.clear().await;
+    shared.drawn.clear().await;
+    Ok((said, fields.back))
 }
 
 /// Returns the name to record, if the visitor may act and the form is of this page.

@@ -6,6 +6,7 @@ use axum::{body::Body, http::Request};
 use tenure::{
     model::{Holder, Key, Kind, LockId, ScheduleId, SpreadName},
     store::{LockSeen, ScheduleSeen},
+    testing::{Course, Faulty, Intercept, Operation},
 };
 use tenure_ui::Access;
 use tokio::time::{Instant, timeout};
@@ -203,6 +204,24 @@ async fn a_form_is_refused_in_another_state_than_it_was_opened_for() {
     known(&site, &address, "draining").await;
     let (status, says) = late(&site, "drain", &drain).await;
     assert!(status == 409 && says.contains("it is draining now"), "{status} {says}");
+    fleet.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_action_is_done_and_on_record_though_its_caller_hangs_up() {
+    let store = memory();
+    let fleet = fleet(&store, 2).await;
+    let slow = Faulty::default().around(store.store.clone());
+    let site = operated(&Memory { store: slow.clone(), clock: store.clock.clone() });
+    let address = "/schedule?name=digest";
+    known(&site, address, "Europe/Berlin").await;
+    let fields = fields(&site, address, "pause").await;
+    let second = Duration::from_secs(1);
+    slow.intercept().always(&[Operation::Schedules], Course { before: second, ..Course::PLAIN });
+    timeout(second / 2, late(&site, "pause", &fields)).await.expect_err("the store has not answered yet");
+    tokio::time::sleep(2 * second).await;
+    let pause = schedule(&store, "digest").await.pause.unwrap();
+    assert_eq!((pause.is_on(), pause.by.as_str(), pause.why.as_str()), (true, "ops", "a good reason"));
     fleet.close().await;
 }
 
