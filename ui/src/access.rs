@@ -7,7 +7,7 @@ use std::{
 
 use axum::{
     extract::ConnectInfo,
-    http::{HeaderMap, HeaderName, HeaderValue, Request, Version, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version, header},
 };
 use tenure::model::Holder;
 
@@ -108,7 +108,8 @@ impl Access {
     pub fn header(name: &str, hosts: Vec<String>, acting: Option<Vec<Holder>>) -> Result<Self, String> {
         let valid = HeaderName::from_bytes(name.as_bytes());
         let name = valid.map_err(|_| format!("{name:?} is not the name of a header"))?;
-        if hosts.iter().all(|host| host.trim().is_empty()) {
+        let hosts: Vec<_> = hosts.into_iter().map(|host| host.trim().to_owned()).collect();
+        if hosts.is_empty() || hosts.contains(&String::new()) {
             return Err("name the Host header that the proxy sends".to_owned());
         }
         Ok(Self { rule: Rule::Header(name, hosts, acting), tokens: Arc::default() })
@@ -121,8 +122,10 @@ impl Access {
     }
 
     pub(crate) fn check<B>(&self, request: &Request<B>) -> Result<Visitor, Denied> {
-        let headers = request.headers();
-        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let (headers, host) = (request.headers(), host(request.headers()));
+        if request.method() == Method::POST && is_foreign(headers, host) {
+            return Err(Denied::Forbidden("this form comes from another site".to_owned()));
+        }
         match &self.rule {
             Rule::Open => Ok(Visitor { may_act: true, ..Visitor::default() }),
             Rule::Loopback => match not_of_this_machine(request, host) {
@@ -140,6 +143,23 @@ impl Access {
                 Ok(Visitor { name: Some(name), may_act, login: Login::None })
             }
         }
+    }
+}
+
+/// Returns the `Host` header, if it is a text.
+fn host(headers: &HeaderMap) -> &str {
+    headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default()
+}
+
+/// A browser says that a form is not of this page. Behind a proxy, only its first word for that is to be relied upon.
+fn is_foreign(headers: &HeaderMap, host: &str) -> bool {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    match (text(HeaderName::from_static("sec-fetch-site")), text(header::ORIGIN)) {
+        (Some(site), _) => site != "same-origin",
+        (None, Some(origin)) if !host.is_empty() => {
+            origin.split_once("://").map(|(_, origin)| origin) != Some(host)
+        }
+        (None, _) => false,
     }
 }
 
@@ -242,6 +262,13 @@ fn without_port(host: &str) -> &str {
         Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => name,
         _ => host,
     }
+}
+
+/// Returns the name of the cookie of a visit: a browser sends those of all ports of a host.
+pub(crate) fn cookie_name(headers: &HeaderMap) -> String {
+    let host = host(headers);
+    let port = host.strip_prefix(without_port(host)).unwrap_or_default();
+    format!("tenure_token{}", port.replace(':', "_"))
 }
 
 /// Returns whether a `Host` header is the known one, which stands for all ports if it has none.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Extension, Form, Json,
     extract::{Path, State},
-    http::{HeaderMap, HeaderName, StatusCode, header},
+    http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
 use maud::{Markup, html};
@@ -177,7 +177,7 @@ pub(crate) async fn act(
         let verb: Verb = serde_json::from_value(serde_json::Value::String(verb.clone()))
             .map_err(|_| Problem::not_found(format!("there is no action {verb:?}")))?;
         let Form(fields) = fields.map_err(|error| Problem::bad(error.body_text()))?;
-        let by = allowed(&shared, &base.1, &headers, &fields)?;
+        let by = allowed(&shared, &base.1, &fields)?;
         // A caller who hangs up drops this answer, and not the action: it is done whole, and logged.
         let done = tokio::spawn(perform(shared, verb, by, fields)).await;
         done.unwrap_or_else(|error| Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())))
@@ -209,12 +209,7 @@ async fn perform(
 }
 
 /// Returns the name to record, if the visitor may act and the form is of this page.
-fn allowed(
-    shared: &Shared,
-    visitor: &Visitor,
-    headers: &HeaderMap,
-    fields: &Fields,
-) -> Result<Holder, Problem> {
+fn allowed(shared: &Shared, visitor: &Visitor, fields: &Fields) -> Result<Holder, Problem> {
     let forbidden = |why: &str| Problem::new(StatusCode::FORBIDDEN, why);
     let Some(operator) = &shared.ui.actions else {
         return Err(forbidden("nothing may be changed here: actions are not allowed"));
@@ -227,20 +222,7 @@ fn allowed(
             "this form is not from this page, or is from before its last start: load the page again",
         ));
     }
-    if is_foreign(headers) {
-        return Err(forbidden("this form comes from another site"));
-    }
     Ok(visitor.name.as_ref().unwrap_or(operator).clone())
-}
-
-/// A browser says that a form is not of this page. Behind a proxy, only its first word for that is to be relied upon.
-fn is_foreign(headers: &HeaderMap) -> bool {
-    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    match (text(HeaderName::from_static("sec-fetch-site")), text(header::ORIGIN), text(header::HOST)) {
-        (Some(site), ..) => site != "same-origin",
-        (None, Some(origin), Some(host)) => origin.split_once("://").map(|(_, origin)| origin) != Some(host),
-        (None, ..) => false,
-    }
 }
 
 fn reason(why: &str) -> Result<Why, Problem> {

@@ -107,7 +107,7 @@ pub(crate) async fn show<S: Screen>(
         }
     };
     if form == Form::Events {
-        return live::events::<S>(shared, base, query);
+        return live::events::<S>(shared, base, headers, query);
     }
     let loaded = async {
         let picture = shared.ui.pictures.get().await?;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use axum::{
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     response::{
         IntoResponse, Response, Sse,
         sse::{Event, KeepAlive},
@@ -22,6 +22,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
     Shared,
+    access::Login,
     address::Base,
     answer::{Form, Part, Problem, Screen, render_context},
 };
@@ -33,6 +34,8 @@ const ALIVE: Duration = Duration::from_secs(5);
 struct Watched<S: Screen> {
     shared: Arc<Shared>,
     base: Base,
+    /// The request that is answered, which may have the cookie of a visit.
+    headers: HeaderMap,
     query: S::Query,
     followed: Subscription,
     _room: OwnedSemaphorePermit,
@@ -44,14 +47,19 @@ struct Watched<S: Screen> {
 /// Maximum number of followers: each receives all changes, and none of their streams ends by itself.
 pub(crate) const FOLLOWERS: usize = 200;
 
-pub(crate) fn events<S: Screen>(shared: Arc<Shared>, base: Base, query: S::Query) -> Response {
+pub(crate) fn events<S: Screen>(
+    shared: Arc<Shared>,
+    base: Base,
+    headers: HeaderMap,
+    query: S::Query,
+) -> Response {
     let Ok(room) = shared.room.clone().try_acquire_owned() else {
         let why = format!("{FOLLOWERS} pages are live already: load the page again to see changes");
         return Problem::new(StatusCode::SERVICE_UNAVAILABLE, why).answer(Form::Events, &base);
     };
     let (followed, end) = (shared.ui.pictures.follow(), shared.ui.end.clone());
-    let watched =
-        Watched::<S> { shared, base, query, followed, _room: room, is_troubled: false, sent: HashMap::new() };
+    let (is_troubled, sent) = (false, HashMap::new());
+    let watched = Watched::<S> { shared, base, headers, query, followed, _room: room, is_troubled, sent };
     let events = changes(watched).take_until(end.cancelled_owned());
     let alive = KeepAlive::new().interval(ALIVE).event(event("alive", &json!({})));
     Sse::new(events).keep_alive(alive).into_response()
@@ -59,7 +67,12 @@ pub(crate) fn events<S: Screen>(shared: Arc<Shared>, base: Base, query: S::Query
 
 fn changes<S: Screen>(watched: Watched<S>) -> impl Stream<Item = Result<Event, Infallible>> {
     stream::unfold(watched, |mut watched| async move {
-        let events = match watched.followed.next().await {
+        let next = watched.followed.next().await;
+        // A visit that has ended sees nothing more.
+        if watched.base.1.login == Login::Done {
+            watched.shared.ui.access.tokens.visit(&watched.headers)?;
+        }
+        let events = match next {
             Ok(picture) => watched.events(picture).await,
             // The content on screen stays, and is said to be old.
             Err(unread) => vec![trouble(&Problem::from(unread))],

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::{
     Shared,
-    access::{Denied, Login},
+    access::{Denied, Login, cookie_name},
     address::Base,
     answer::{self, Problem},
     headers, page,
@@ -96,17 +96,20 @@ pub(crate) async fn logout(
     Extension(base): Extension<Base>,
     headers: HeaderMap,
 ) -> Response {
-    home(&base, &headers, &shared.ui.access.tokens.leave(&headers), 0)
+    shared.ui.access.tokens.leave(&headers);
+    home(&base, &headers, "", 0)
 }
 
-/// Leads to the overview, with a cookie.
+/// Leads to the overview, with a cookie of that value.
 fn home(base: &Base, headers: &HeaderMap, cookie: &str, seconds: u64) -> Response {
     let path = if base.0.is_empty() { "/" } else { &base.0 };
     // The browser says how it got the form, whatever a proxy did with it.
     let is_secure =
         headers.get(header::ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https:"));
     let secure = if is_secure { "; Secure" } else { "" };
-    let cookie = format!("{cookie}; Path={path}; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}");
+    let name = cookie_name(headers);
+    let cookie =
+        format!("{name}={cookie}; Path={path}; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}");
     let mut answer = Redirect::to(&base.link("/", &[])).into_response();
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         answer.headers_mut().insert(header::SET_COOKIE, cookie);

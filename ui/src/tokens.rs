@@ -11,18 +11,18 @@ use axum::http::{HeaderMap, Request, header};
 use tokio::time::Instant;
 
 use crate::{
-    access::{Denied, Login, Visitor, peer},
+    access::{Denied, Login, Visitor, cookie_name, peer},
     cache::now,
 };
 
-/// Name of the cookie by which a visitor who gave a token is recognized.
-const COOKIE: &str = "tenure_token";
 /// Shorter tokens can be guessed.
 const SHORTEST: usize = 16;
 /// Time for which a visit lasts.
 pub(crate) const VISIT: Duration = Duration::from_secs(12 * 60 * 60);
-/// Visits that are kept at most.
+/// Visits to act that are kept at most, and visits to look.
 const MOST_VISITS: usize = 1000;
+/// Cookies of the name of ours that are looked at in a request.
+const MOST_COOKIES: usize = 8;
 /// Wrong tokens within a minute, after which wrong ones are refused without a form.
 const MOST_WRONG: u32 = 100;
 const MINUTE: Duration = Duration::from_secs(60);
@@ -96,31 +96,33 @@ impl Tokens {
         self.lasting.iter().find(|(token, _)| same(token, given)).map(|(_, may_act)| *may_act)
     }
 
-    /// Begins a visit with a token. Returns the text of its cookie.
+    /// Begins a visit with a token. Returns the value of its cookie.
     pub(crate) fn enter(&self, given: &str, peer: Option<SocketAddr>) -> Result<String, Denied> {
         let may_act = self.find(given).or_else(|| {
             let announce = self.announce.as_ref()?;
-            self.state().once.take_if(|once| same(once, given))?;
             let next = random();
+            self.state().once.as_mut().filter(|once| same(once, given))?.clone_from(&next);
             announce(&next);
-            self.state().once = Some(next);
             Some(true)
         });
         let Some(may_act) = may_act else { return Err(self.count_wrong(peer)) };
         let (cookie, mut state) = (random(), self.state());
         state.visits.retain(|visit| visit.until > now());
-        if state.visits.len() >= MOST_VISITS {
-            state.visits.remove(0);
+        let mut alike = (0..state.visits.len()).filter(|at| state.visits[*at].may_act == may_act);
+        if let Some(first) = alike.next()
+            && alike.count() + 1 >= MOST_VISITS
+        {
+            state.visits.remove(first);
         }
         state.visits.push(Visit { cookie: cookie.clone(), may_act, until: now() + VISIT });
         tracing::info!(peer = peer.map(tracing::field::display), may_act, "a visitor logged in");
-        Ok(format!("{COOKIE}={cookie}"))
+        Ok(cookie)
     }
 
-    /// Ends the visit of a request. Returns the cookie that takes the place of its own.
-    pub(crate) fn leave(&self, headers: &HeaderMap) -> String {
-        self.state().visits.retain(|visit| !cookies(headers).any(|given| same(&visit.cookie, given)));
-        format!("{COOKIE}=")
+    /// Ends the visit of a request.
+    pub(crate) fn leave(&self, headers: &HeaderMap) {
+        let given = cookies(headers);
+        self.state().visits.retain(|visit| !given.iter().any(|given| same(&visit.cookie, given)));
     }
 
     /// Returns the visitor who gives a token or the cookie of a visit.
@@ -132,9 +134,9 @@ impl Tokens {
 
     /// Returns the visitor who has the cookie of a visit.
     pub(crate) fn visit(&self, headers: &HeaderMap) -> Option<Visitor> {
-        let state = self.state();
+        let (given, state) = (cookies(headers), self.state());
         let mut visits = state.visits.iter().filter(|visit| visit.until > now());
-        let visit = visits.find(|visit| cookies(headers).any(|given| same(&visit.cookie, given)))?;
+        let visit = visits.find(|visit| given.iter().any(|given| same(&visit.cookie, given)))?;
         Some(Visitor { name: None, may_act: visit.may_act, login: Login::Done })
     }
 
@@ -176,11 +178,12 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Another page on another port of this host may have set one of that name, too.
-fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+/// Another page under another path of this host may have set one of that name, too.
+fn cookies(headers: &HeaderMap) -> Vec<&str> {
+    let ours = cookie_name(headers);
     let all = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
     let pairs = all.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.filter(|(name, _)| *name == COOKIE).map(|(_, value)| value)
+    pairs.filter(|(name, _)| *name == ours).map(|(_, value)| value).take(MOST_COOKIES).collect()
 }
 
 /// Draws a random text that cannot be guessed.
@@ -193,4 +196,30 @@ pub(crate) fn random() -> String {
 pub(crate) fn same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, OnceLock};
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_good_once_it_is_announced() {
+        let (tokens, told) = (Arc::new(OnceLock::<Tokens>::new()), Arc::new(Mutex::new(Vec::new())));
+        let (known, all) = (tokens.clone(), told.clone());
+        let announce = move |token: &str| {
+            let mut all = all.lock().unwrap();
+            all.push(token.to_owned());
+            // The second one is used before the call that announces it has returned.
+            if all.len() == 2 {
+                drop(all);
+                known.get().unwrap().enter(token, None).unwrap();
+            }
+        };
+        let tokens = tokens.get_or_init(|| Tokens::once(announce));
+        let first = told.lock().unwrap()[0].clone();
+        tokens.enter(&first, None).unwrap();
+        assert_eq!(told.lock().unwrap().len(), 3);
+    }
 }

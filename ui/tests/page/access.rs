@@ -8,7 +8,7 @@ use std::{
 
 use axum::{
     Router,
-    body::Body,
+    body::{Body, to_bytes},
     extract::ConnectInfo,
     http::{Request, StatusCode, Version, header, request::Builder},
 };
@@ -16,7 +16,7 @@ use tenure_ui::{Access, Ui};
 
 use crate::{
     fleet::namespace,
-    site::{Read, Site, attributes, memory, text},
+    site::{Read, SOON, Site, attributes, memory, text},
 };
 
 const TOKEN: &str = "0123456789abcdef-token";
@@ -263,13 +263,16 @@ async fn a_token_is_asked_for_at_every_address_and_kept_in_a_cookie() {
     let (kept, cookie) = cookie(&login);
     assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict; Max-Age=43200"), "{cookie}");
     assert!(!kept.contains(TOKEN), "{kept}");
-    let among = format!("a=b; tenure_token=another; {kept}; c=d");
-    assert_eq!(asked(&site, &[("cookie", &among)]).await.status, 200);
+    let among = |others| format!("a=b; {}{kept}; c=d", "tenure_token_7070=another; ".repeat(others));
+    for (others, status) in [(1, 200), (8, 401)] {
+        assert_eq!(asked(&site, &[("cookie", &among(others))]).await.status, status, "{others}");
+    }
     // Neither is as good as the other in its place.
     let value = kept.split_once('=').unwrap().1;
     assert_eq!(asked(&site, &[("authorization", &format!("Bearer {value}"))]).await.status, 401);
-    assert_eq!(asked(&site, &[("cookie", &format!("tenure_token={TOKEN}"))]).await.status, 401);
-    let secure = site.post_from("/login", &[("token", TOKEN)], &[("origin", "https://ops.example")]).await;
+    assert_eq!(asked(&site, &[("cookie", &format!("tenure_token_7070={TOKEN}"))]).await.status, 401);
+    let by_tls = [("origin", "https://ops.example"), ("sec-fetch-site", "same-origin")];
+    let secure = site.post_from("/login", &[("token", TOKEN)], &by_tls).await;
     assert!(self::cookie(&secure).1.ends_with("; Secure"), "{:?}", secure.headers);
     assert!(!format!("{:?}", Access::token(TOKEN, None)).contains("0123"));
 }
@@ -281,13 +284,74 @@ async fn a_logout_ends_the_visit_and_12_hours_do() {
     let (one, two) = (log_in(&site, TOKEN).await, log_in(&site, TOKEN).await);
     let out = with(Request::post("/logout"), &[("cookie", &one)]);
     let out = site.read(out, Body::empty()).await;
-    assert!(out.status == 303 && cookie(&out).1.starts_with("tenure_token=; "), "{:?}", out.headers);
+    assert!(out.status == 303 && cookie(&out).1.starts_with("tenure_token_7070=; "), "{:?}", out.headers);
     assert!(cookie(&out).1.contains("Max-Age=0"));
     assert_eq!(asked(&site, &[("cookie", &one)]).await.status, 401);
     assert_eq!(asked(&site, &[("cookie", &two)]).await.status, 200);
     tokio::time::advance(Duration::from_secs(12 * 60 * 60)).await;
     assert_eq!(asked(&site, &[("cookie", &two)]).await.status, 401);
-    assert_eq!(asked(&site, &[("cookie", "tenure_token=")]).await.status, 401);
+    assert_eq!(asked(&site, &[("cookie", "tenure_token_7070=")]).await.status, 401);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_events_of_a_visit_end_with_it() {
+    let site = Site::new(memory(), |ui| ui.access(Access::token(TOKEN, None).unwrap()));
+    let (one, two) = (log_in(&site, TOKEN).await, log_in(&site, TOKEN).await);
+    let follow = async |kept: &str| {
+        let headers = [("cookie", kept), ("accept", "text/event-stream")];
+        let answer = site.ask(with(Request::get("/"), &headers), Body::empty()).await;
+        assert_eq!(answer.status(), 200);
+        answer.into_body()
+    };
+    let ends = async |events| tokio::time::timeout(SOON, to_bytes(events, usize::MAX)).await.is_ok();
+    let (of_one, of_two, also_of_two) = (follow(&one).await, follow(&two).await, follow(&two).await);
+    site.read(with(Request::post("/logout"), &[("cookie", &one)]), Body::empty()).await;
+    assert!(ends(of_one).await, "by a logout");
+    assert!(!ends(of_two).await, "another visit goes on");
+    tokio::time::advance(Duration::from_secs(12 * 60 * 60)).await;
+    assert!(ends(also_of_two).await, "after 12 hours");
+}
+
+#[tokio::test]
+async fn pages_on_two_ports_of_a_host_have_cookies_of_their_own() {
+    let site = || Site::new(memory(), |ui| ui.access(Access::token(TOKEN, None).unwrap()));
+    let pages = [("localhost:7070", site()), ("localhost:7071", site()), ("localhost", site())];
+    let mut all = Vec::new();
+    for (host, site) in &pages {
+        all.push(cookie(&site.post_from("/login", &[("token", TOKEN)], &[("host", host)]).await).0);
+    }
+    let all = all.join("; ");
+    for name in ["tenure_token_7070=", "tenure_token_7071=", "tenure_token="] {
+        assert_eq!(all.matches(name).count(), 1, "{name}: {all}");
+    }
+    for (host, site) in &pages {
+        assert_eq!(asked(site, &[("host", host), ("cookie", &all)]).await.status, 200, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn visits_to_look_take_no_room_from_those_to_act() {
+    let looking = "fedcba9876543210-looks";
+    let site = Site::new(memory(), |ui| ui.access(Access::token(TOKEN, Some(looking.to_owned())).unwrap()));
+    let (acting, first) = (log_in(&site, TOKEN).await, log_in(&site, looking).await);
+    for _ in 0..1000 {
+        log_in(&site, looking).await;
+    }
+    assert_eq!(asked(&site, &[("cookie", &first)]).await.status, 401, "a thousand came later");
+    assert_eq!(asked(&site, &[("cookie", &acting)]).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_form_of_another_site_logs_nobody_in_or_out() {
+    let site = Site::new(memory(), |ui| ui.access(Access::token(TOKEN, None).unwrap()));
+    let kept = log_in(&site, TOKEN).await;
+    for address in ["/login", "/logout"] {
+        for foreign in [("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")] {
+            let read = site.post_from(address, &[("token", TOKEN)], &[("cookie", &kept), foreign]).await;
+            assert!(read.status == 403 && read.body.contains("another site"), "{address}: {}", read.body);
+        }
+    }
+    assert_eq!(asked(&site, &[("cookie", &kept)]).await.status, 200);
 }
 
 #[tokio::test]
@@ -347,7 +411,7 @@ async fn a_second_token_lets_look_alone() {
 
 #[tokio::test]
 async fn a_trusted_header_says_who_looks_and_a_list_of_names_who_acts() {
-    let hosts = || vec!["ops.example".to_owned(), "10.0.0.1:7070".to_owned()];
+    let hosts = || vec![" ops.example ".to_owned(), "10.0.0.1:7070".to_owned()];
     let access = |acting| Access::header("X-User", hosts(), acting).unwrap();
     let site = Site::new(memory(), |ui| ui.access(access(None)).actions("ops".parse().unwrap()));
     for address in ADDRESSES {
@@ -386,7 +450,8 @@ async fn a_trusted_header_says_who_looks_and_a_list_of_names_who_acts() {
 #[test]
 fn a_trusted_header_has_a_name_and_a_host() {
     assert!(Access::header("no header", vec!["ops.example".to_owned()], None).is_err());
-    for hosts in [vec![], vec![String::new()]] {
+    for hosts in [&[][..], &[""], &["ops.example", " "]] {
+        let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
         assert!(Access::header("X-User", hosts, None).is_err());
     }
 }
