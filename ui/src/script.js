@@ -153,8 +153,9 @@
     events.addEventListener("error", () => {
       // A browser tries again where there was no answer, and not where one refused it.
       const isRefused = events.readyState === EventSource.CLOSED;
-      if (!isRefused) lost(AWAY);
-      else lost(problem ? "" : "Changes cannot be followed now, so the data shown is old: load the page again.", SILENCE);
+      if (!isRefused) return lost(AWAY);
+      events = null;
+      lost(problem ? "" : "Changes cannot be followed now, so the data shown is old: load the page again.", SILENCE);
     });
   }
   document.addEventListener("visibilitychange", follow);
@@ -175,13 +176,16 @@
   });
 
   // The log has addresses with a token behind the #: it is given for a cookie, and leaves the address.
-  const token = location.hash.slice(1);
-  if (/^[0-9a-f]{32}$/.test(token)) {
+  const login = new URL("login", document.currentScript.src);
+  function enter() {
+    const token = location.hash.slice(1);
+    if (!/^[0-9a-f]{32}$/.test(token)) return;
     history.replaceState(null, "", location.pathname + location.search);
-    const login = new URL("login", document.currentScript.src);
     fetch(login, { method: "POST", body: new URLSearchParams({ token }), redirect: "manual" })
       .then((answer) => (answer.type === "opaqueredirect" ? location.reload() : location.assign(login)));
   }
+  window.addEventListener("hashchange", enter);
+  enter();
 
   localTimes(document);
 })();
