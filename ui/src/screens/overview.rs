@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 use serde::Serialize;
-use tenure_look::{Grade, Overview, Picture, Subject, length};
+use tenure_look::{Grade, Overview, Picture, Subject};
 
 use super::{Nothing, instances};
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     draw::{
         hour::hour,
         tables,
-        text::{count, link_to_key, name, since},
+        text::{link_to_key, name, since},
     },
 };
 
@@ -81,26 +81,12 @@ impl Screen {
     }
 
     fn fleet(&self, context: &RenderContext) -> Markup {
-        let Overview { instances, alive, silent, dead, closed, now, .. } = &self.0;
-        let (well, bad): (Vec<_>, Vec<_>) =
-            instances.iter().cloned().partition(tenure_look::Instance::is_well);
-        let all = context.base.link("/instances", &[]);
-        let oldest = well.iter().map(|one| one.record.beat_at).min();
+        let Overview { instances, alive, now, .. } = &self.0;
+        let bad: Vec<_> = instances.iter().filter(|one| !one.is_well()).take(SHOWN).cloned().collect();
         html! {
-            h2 { a href=(all) { "Instances" } }
-            @if !bad.is_empty() || well.is_empty() {
-                (instances::strips(&context.base, &bad[..bad.len().min(SHOWN)], *now))
-            }
-            @if alive + silent + dead + closed > 0 {
-                p {
-                    a href=(all) { (alive) " alive" }
-                    @for (number, word) in [(silent, "looking dead"), (dead, "died"), (closed, "closed")] {
-                        @if *number > 0 { ", " (number) " " (word) }
-                    }
-                    @if let Some(oldest) = oldest { ", the oldest beat is " (length(now.since(oldest))) " old" }
-                    ", " (count(well.iter().map(|one| one.held.all()).sum(), "key")) " held"
-                }
-            }
+            h2 { a href=(context.base.link("/instances", &[])) { "Instances" } }
+            @if !bad.is_empty() || instances.is_empty() { (instances::strips(&context.base, &bad, *now)) }
+            p { (alive) " alive" }
         }
     }
 }
