@@ -3,6 +3,7 @@
 mod serve;
 
 use std::{
+    fmt::Display,
     net::SocketAddr,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -111,11 +112,11 @@ impl Ui {
     /// Returns the access that was asked for, unless it is that of this machine.
     fn access(&self) -> Result<Option<Access>, Failure> {
         if let Some(file) = &self.token_file {
-            let looking = self.look_token_file.as_deref();
-            let looking = looking.map(|file| read("--look-token-file", file)).transpose()?;
-            return Access::token(read("--token-file", file)?, looking)
-                .map(Some)
-                .map_err(|error| Failure::config(format!("--token-file {}: {error}", file.display())));
+            let token = read("--token-file", file)?;
+            let access = of_file("--token-file", file, Access::token(token.clone(), None))?;
+            let Some(file) = &self.look_token_file else { return Ok(Some(access)) };
+            let looking = read("--look-token-file", file)?;
+            return of_file("--look-token-file", file, Access::token(token, Some(looking))).map(Some);
         }
         let Some(name) = &self.trust_header else { return Ok(None) };
         if names_no_user(&name.to_ascii_lowercase()) {
@@ -127,7 +128,7 @@ impl Ui {
         let acting = (!self.acting.is_empty()).then(|| self.acting.clone());
         Access::header(name, self.hosts.clone(), acting)
             .map(Some)
-            .map_err(|error| Failure::usage(format!("--trust-header: {error}")))
+            .map_err(|error| Failure::usage(format!("--trust-header, --host: {error}")))
     }
 }
 
@@ -145,9 +146,12 @@ fn names_no_user(header: &str) -> bool {
 
 /// Reads the token in a file.
 fn read(option: &str, file: &Path) -> Result<String, Failure> {
-    let token = std::fs::read_to_string(file)
-        .map_err(|error| Failure::config(format!("{option} {}: {error}", file.display())))?;
+    let token = of_file(option, file, std::fs::read_to_string(file))?;
     Ok(token.trim().to_owned())
+}
+
+fn of_file<T, E: Display>(option: &str, file: &Path, result: Result<T, E>) -> Result<T, Failure> {
+    result.map_err(|error| Failure::config(format!("{option} {}: {error}", file.display())))
 }
 
 /// Warns of a file that all users of this machine can open. It is not refused, as a cluster may give one no other

@@ -178,6 +178,7 @@ fn a_page_that_others_can_reach_needs_a_token() {
         (vec!["--trust-header", "Cookie", "--host", "ops.example"], 64, "Cookie does not name a user"),
         (vec!["--trust-header", "X-User"], 64, "--host"),
         (vec!["--host", "ops.example"], 64, "--trust-header"),
+        (vec!["--trust-header", "X-User", "--host", "ops.example", "--host", " "], 64, "--host"),
         (vec!["--look-token-file", "/dev/null"], 64, "--token-file"),
         (vec!["--token-file", "/no/such/file"], 78, "/no/such/file"),
     ];
@@ -194,6 +195,9 @@ fn a_page_that_others_can_reach_needs_a_token() {
         ran.err
     );
     let token = file("token", "0123456789abcdef0123456789abcdef\n");
+    let ran = world.run(&["ui", "--token-file", &token, "--look-token-file", &short]);
+    let says = format!("--look-token-file {short}: the token has 5 characters");
+    assert!(ran.code == 78 && ran.err.contains(&says), "{} {}", ran.code, ran.err);
     let served = Served::begin(&world, &["--token-file", &token]);
     assert_eq!(served.get("/instances").0, 401);
     let bearer = ["accept: application/json", "authorization: Bearer 0123456789abcdef0123456789abcdef"];

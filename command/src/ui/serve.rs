@@ -37,12 +37,15 @@ const GRACE: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_secs(1);
 /// Time for the head of a request, and for its answer to begin. Proxies keep idle connections for a minute.
 const PATIENCE: Duration = Duration::from_secs(75);
+/// Room for what is read of a connection: a head of a request that has no end within it is refused.
+const READ_AT_MOST: usize = 64 * 1024;
 /// Connections at most, if the process may have twice as many files.
 const CONNECTIONS: u64 = 500;
 
 /// Answers requests until `until` is over. Then it answers those that it has, and lets go the followers of changes.
 ///
-/// Beyond the limit of connections, those that follow no changes make room for new ones, the longest idle first.
+/// Beyond the limit of connections, the one that is idle the longest makes room for a new one; without idle ones, the
+/// one that waits the longest for its answer, and at last the one that follows changes the longest.
 pub(super) async fn serve(listener: TcpListener, page: Page, until: impl Future<Output = ()>) {
     let (end, tasks) = (page.end(), TaskTracker::new());
     let (service, most) = (TowerToHyperService::new(page.router()), most());
@@ -58,11 +61,12 @@ pub(super) async fn serve(listener: TcpListener, page: Page, until: impl Future<
         let problem = match accepted {
             Ok((stream, peer)) => {
                 let is_full = lines.len() >= most;
-                if !is_full || make_room(&lines).await {
-                    let line = Arc::new(Line::new());
-                    lines.push(Arc::downgrade(&line));
-                    tasks.spawn(connection(stream, peer, service.clone(), line, end.clone()));
+                if is_full {
+                    make_room(&lines).await;
                 }
+                let line = Arc::new(Line::new());
+                lines.push(Arc::downgrade(&line));
+                tasks.spawn(connection(stream, peer, service.clone(), line, end.clone()));
                 is_full.then(|| format!("there are {most} connections: the longest idle ones make room"))
             }
             Err(error) => {
@@ -94,7 +98,8 @@ struct Line {
     close: CancellationToken,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// In the order in which they make room.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     Idle,
     /// A request was read: its answer is being made.
@@ -117,17 +122,15 @@ impl Line {
     }
 }
 
-/// Closes the connection that is idle the longest. A body that does not come is no reason to keep one.
-async fn make_room(lines: &[Weak<Line>]) -> bool {
+/// Closes a connection.
+async fn make_room(lines: &[Weak<Line>]) {
     let known = lines.iter().filter_map(|line| Some((line, line.upgrade()?)));
     let known = known.map(|(line, known)| (line, known.state(), known.close.clone()));
-    let idle = known.filter(|(_, (state, _), _)| *state != State::Following);
-    let Some((line, _, close)) = idle.min_by_key(|(_, (_, since), _)| *since) else { return false };
+    let Some((line, _, close)) = known.min_by_key(|(_, state, _)| *state) else { return };
     close.cancel();
     while line.strong_count() > 0 {
         yield_now().await;
     }
-    true
 }
 
 async fn connection(
@@ -152,6 +155,7 @@ async fn connection(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(PATIENCE)
+            .max_buf_size(READ_AT_MOST)
             .serve_connection(TokioIo::new(stream), answers)
     );
     tokio::select! {
@@ -229,6 +233,38 @@ mod tests {
         let mut answer = [0; 12];
         half_body.read_exact(&mut answer).await.unwrap();
         assert_eq!(&answer, b"HTTP/1.1 408");
+        end.send(()).unwrap();
+        serving.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_makes_room_before_one_that_is_answered_or_follows() {
+        let mut lines = Vec::new();
+        for state in [State::Following, State::Answering, State::Idle, State::Idle] {
+            let line = Arc::new(Line::new());
+            line.set(state);
+            lines.push(Arc::downgrade(&line));
+            tokio::spawn(async move { line.close.cancelled().await });
+            sleep(SHORT).await;
+        }
+        for next in [2, 3, 1, 0] {
+            assert!(lines[next].strong_count() > 0, "{next}");
+            make_room(&lines).await;
+            assert_eq!(lines[next].strong_count(), 0, "{next}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_with_a_long_head_is_refused() {
+        let (address, end, serving) = served().await;
+        for (length, wanted) in [(60_000, b"HTTP/1.1 200"), (200_000, b"HTTP/1.1 431")] {
+            let mut stream = sent(address, "GET /healthz HTTP/1.1\r\nhost: HOST\r\n").await.unwrap();
+            let mut answer = [0; 12];
+            // The answer may come in the middle of it.
+            let _ = stream.write_all(format!("x: {}\r\n\r\n", "y".repeat(length)).as_bytes()).await;
+            stream.read_exact(&mut answer).await.unwrap();
+            assert_eq!(&answer, wanted, "{length}");
+        }
         end.send(()).unwrap();
         serving.await.unwrap();
     }
