@@ -330,7 +330,7 @@ async fn a_task_that_was_on_board_at_each_death_is_named() {
     }
     let says = "t7 of topics on board at each of the last 3 deaths (worker-2, worker-3), no other task was";
     assert_eq!(fleet.told("deaths").await, told(Grade::Warning, says, "tenure show --task=topics t7"));
-    assert_eq!(fleet.told("nowhere").await.2, "tenure spreads topics --explain=other-0");
+    assert_eq!(fleet.told("nowhere").await.2, "tenure spreads --explain=other-0 topics");
     fleet.pass(11 * MINUTE).await;
     assert!(!fleet.sorts().await.contains(&"deaths"), "it has ceased");
 }
@@ -402,7 +402,7 @@ async fn one_task_that_fails_once_is_passing_and_several_are_a_warning() {
     fail(&fleet, "t8").await;
     fleet.pass(10 * SECOND).await;
     let says = "1 task of topics failing (t8): no answer";
-    assert_eq!(fleet.told("fails").await, told(Grade::Passing, says, "tenure show t8 --task topics"));
+    assert_eq!(fleet.told("fails").await, told(Grade::Passing, says, "tenure show --task=topics t8"));
     fail(&fleet, "t9").await;
     fleet.pass(10 * SECOND).await;
     assert_eq!(fleet.told("fails").await.0, Grade::Warning);

@@ -175,7 +175,7 @@ impl<'a> Judged<'a> {
             let past = record.past.first()?;
             return Some(record.closed.map_or(past.to, |rest| rest.until.max(past.to)));
         };
-        let session = self.sessions.get(&held.by.session)?;
+        let Some(session) = self.sessions.get(&held.by.session) else { return Some(held.acquired_at) };
         Some(session.death.as_ref().map_or(session.beat_at, |death| death.at))
     }
 

@@ -24,7 +24,7 @@ impl Judged<'_> {
     fn show(&self, task: Option<&Key>) -> String {
         let spread = word(self.status.spread.as_str());
         let show = |task: &Key| command(&format!("show --task={spread}"), task.as_str());
-        task.map_or_else(|| format!("tenure spreads {spread}"), show)
+        task.map_or_else(|| command("spreads", self.status.spread.as_str()), show)
     }
 
     /// Says why a member takes no more tasks.
@@ -90,13 +90,14 @@ impl Found {
             why.push(format!("{more} more reasons"));
         }
         let drained = members.iter().find(|one| one.share.draining && !spread.looks_dead(one.session));
-        let (command, advice) = match drained {
+        let (mends, advice) = match drained {
             _ if members.is_empty() => (spread.show(None), "no instance takes part"),
             _ if reasons.contains_key(ROOM) => {
                 let explain = |one: &&LockRecord| format!(" --explain={}", word(one.id.key.as_str()));
-                (spread.show(None) + &nowhere.first().map(explain).unwrap_or_default(), "")
+                let explain = nowhere.first().map(explain).unwrap_or_default();
+                (command(&format!("spreads{explain}"), name.as_str()), "")
             }
-            Some(member) => (format!("tenure undrain {}", word(member.holder.as_str())), ""),
+            Some(member) => (command("undrain", member.holder.as_str()), ""),
             None => (spread.show(None), "; start another instance, or raise a cap"),
         };
         // A change of the list is no trouble before a pause is over.
@@ -109,7 +110,7 @@ impl Found {
         let grade = self.grade(left, nowhere.len(), tasks.len() + never).max(self.grade(since, 0, 1));
         let is_wanted = grade > Grade::Passing && limits.spreads.contains(name);
         let grade = if is_wanted { Grade::Critical } else { grade };
-        self.tell((grade, "nowhere"), spread.about(), since, &says, command).number = number;
+        self.tell((grade, "nowhere"), spread.about(), since, &says, mends).number = number;
     }
 
     /// Tasks that fail or rest, by their errors.
@@ -183,10 +184,10 @@ impl Found {
             } else {
                 format!("{holder} is failing: tasks of {name} that it gave up run well elsewhere")
             };
-            let command = format!("tenure drain {}", word(holder.as_str()));
+            let drain = command("drain", holder.as_str());
             let about = Subject::Instance { holder: holder.clone(), session: member.session };
             let sort = (Grade::Warning, "failing");
-            self.tell(sort, about, since, &says, command).number = failures.len().max(1);
+            self.tell(sort, about, since, &says, drain).number = failures.len().max(1);
         }
     }
 
