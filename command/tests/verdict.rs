@@ -445,12 +445,14 @@ async fn schedules_are_told_that_fail_are_overdue_paused_or_lost_with_their_only
     assert_eq!(fleet.told("failures").await, told(Grade::Warning, says, "tenure history failing"));
     let says = "invoices was paused 102 s ago by anna: for the migration, 1 tick not run since";
     assert_eq!(fleet.told("paused").await, told(Grade::Warning, says, "tenure resume invoices"));
-    let advice = "; start an instance that has it, or forget it if no code has it";
+    let advice =
+        |name| format!("; start an instance that has it, or, if no code has it, tenure forget {name}");
     let says = "reindex lost its run of 103 s ago with night-1, no other repeats it, and it is owned by night-1 (looks dead)";
-    let (says, command) = (format!("{says}{advice}"), "tenure forget reindex");
-    assert_eq!(fleet.told("lost_run").await, told(Grade::Warning, &says, command));
-    let says = format!("nobodys is owned by night-1 (looks dead): its next tick will not be run{advice}");
-    assert_eq!(fleet.told("nobody").await, told(Grade::Warning, &says, "tenure forget nobodys"));
+    let says = format!("{says}{}", advice("reindex"));
+    assert_eq!(fleet.told("lost_run").await, told(Grade::Warning, &says, "tenure history reindex"));
+    let says = "nobodys is owned by night-1 (looks dead): its next tick will not be run";
+    let says = format!("{says}{}", advice("nobodys"));
+    assert_eq!(fleet.told("nobody").await, told(Grade::Warning, &says, "tenure history nobodys"));
     fleet.pass(2 * MINUTE).await;
     assert_eq!(fleet.told("overdue").await.0, Grade::Warning);
     fleet.pass(9 * MINUTE).await;
@@ -551,7 +553,12 @@ async fn instances_that_look_dead_died_or_stand_still_are_told() {
 
     fleet.stop(&one);
     fleet.pass(6 * SECOND).await;
-    assert_eq!(fleet.told("all_silent").await.0, Grade::Passing, "they may be started anew all at once");
+    let told_first = fleet.verdict().await.troubles.swap_remove(0);
+    assert_eq!(
+        (told_first.grade, told_first.sort),
+        (Grade::Warning, "all_silent"),
+        "the cause before its effects"
+    );
     fleet.pass(65 * SECOND).await;
     let says =
         "none of 2 instances beats, since 75 s: the store takes no writes, or all of them have stopped";
@@ -568,6 +575,11 @@ async fn instances_that_look_dead_died_or_stand_still_are_told() {
     }
     let says = "pod-9 died 3 times, last 3 s ago, declared by ops: no beat";
     assert_eq!(fleet.told("dies").await, told(Grade::Warning, says, "tenure instances --all"));
+    fleet.join("pod-9", share(9)).await;
+    fleet.pass(SECOND).await;
+    assert_eq!(fleet.told("dies").await.0, Grade::Warning, "it may die once more");
+    fleet.pass(80 * SECOND).await;
+    assert_eq!(fleet.told("died").await.0, Grade::Passing, "it lives for longer than a pause");
 
     let stalled = fleet.join("pod-4", share(9)).await;
     let number = fleet.number();

@@ -232,7 +232,8 @@ impl Found {
             }
             merged.extend(like);
         }
-        merged.sort_by_key(|trouble| std::cmp::Reverse(trouble.grade));
+        // Of the same grade the store first: the rest may come of it.
+        merged.sort_by_key(|one| (std::cmp::Reverse(one.grade), one.about != Subject::Store));
         merged
     }
 }

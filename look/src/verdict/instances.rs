@@ -55,9 +55,10 @@ impl Found {
                 "none of {} instances beats, since {age}: the store takes no writes, or all of them have stopped",
                 silent.len()
             );
-            // A fleet that is started anew all at once is back by then.
+            // A fleet that is started anew all at once is back by then; and no effect is worse than its cause.
+            let worst = self.troubles.iter().map(|one| one.grade).max().unwrap_or(Grade::Passing);
             let is_back = self.grade(since, 0, 1) == Grade::Passing;
-            let grade = if is_back { Grade::Passing } else { Grade::Critical };
+            let grade = if is_back { worst } else { Grade::Critical };
             self.tell((grade, "all_silent"), Subject::Store, since, &says, "tenure doctor".to_owned())
                 .number = silent.len();
         } else {
@@ -104,8 +105,13 @@ impl Found {
             else {
                 continue;
             };
-            let grade =
-                if deaths.len() < AGAIN { (Grade::Passing, "died") } else { (Grade::Warning, "dies") };
+            // By then it lives for longer than one that crashes in a loop.
+            let lives = |live: &&Instance| {
+                let (record, dead) = (&live.record, &one.record);
+                record.about.holder == dead.about.holder && now.since(record.started) > patience(record.ttl)
+            };
+            let dies = deaths.len() >= AGAIN && !alive.iter().copied().any(|live| lives(&live));
+            let grade = if dies { (Grade::Warning, "dies") } else { (Grade::Passing, "died") };
             let often =
                 if deaths.len() == 1 { String::new() } else { format!("{} times, last ", deaths.len()) };
             let says = format!("died {often}{}, declared by {}: {}", ago(death.at, now), death.by, death.why);

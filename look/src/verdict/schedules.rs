@@ -38,11 +38,9 @@ impl Found {
         let lost = on(&view.ledger.runs).filter(|_| !view.running && is_unowned);
         let since = view.had.max(defined).max(lost.map(|run| run.started));
         let grade = self.lasting(since, patience);
-        let (advice, mend) = if is_unowned && grade > Grade::Passing {
-            ("; start an instance that has it, or forget it if no code has it", "forget")
-        } else {
-            ("", "history")
-        };
+        let forget = command("forget", name.as_str());
+        let advice = format!("; start an instance that has it, or, if no code has it, {forget}");
+        let advice = if is_unowned && grade > Grade::Passing { &advice } else { "" };
         if let Some(pause) = record.pause.as_ref().filter(|_| view.paused) {
             let missed = view.status.next(TICKS, pause.since).iter().filter(|tick| **tick <= now).count();
             let more = if missed == TICKS { " or more" } else { "" };
@@ -51,32 +49,22 @@ impl Found {
             let says = format!("was paused {} by {}: {}{missed}", ago(pause.since, now), pause.by, pause.why);
             tell(self, (Grade::Warning, "paused"), Some(pause.since), says, "resume");
         } else if defined.is_none() {
-            tell(
-                self,
-                (Grade::Warning, "never_run"),
-                None,
-                "was never run by any instance".to_owned(),
-                "history",
-            );
+            let says = "was never run by any instance".to_owned();
+            tell(self, (Grade::Warning, "never_run"), None, says, "history");
         } else if let Some(run) = lost {
             let (at, who) = (ago(run.id.instant, now), &run.holder);
             let says =
                 format!("lost its run of {at} with {who}, no other repeats it, and it is {of_whom}{advice}");
-            tell(self, (grade, "lost_run"), since, says, mend);
+            tell(self, (grade, "lost_run"), since, says, "history");
         } else if is_unowned && view.due.is_none() && !view.next.is_empty() {
-            tell(
-                self,
-                (grade, "nobody"),
-                since,
-                format!("is {of_whom}: its next tick will not be run{advice}"),
-                mend,
-            );
+            let says = format!("is {of_whom}: its next tick will not be run{advice}");
+            tell(self, (grade, "nobody"), since, says, "history");
         }
         if let Some(due) = view.due.filter(|due| now.since(*due) > patience.min(limits.overdue)) {
             let by = now.since(due);
             let grade = if by > limits.overdue { Grade::Critical } else { Grade::Warning };
             let says = format!("is overdue by {}, {of_whom}{advice}", length(by));
-            tell(self, (grade, "overdue"), Some(due), says, mend);
+            tell(self, (grade, "overdue"), Some(due), says, "history");
         }
         if let Some(order) = record
             .orders
