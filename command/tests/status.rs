@@ -57,6 +57,7 @@ async fn status_says_that_all_is_well_or_what_needs_somebody_and_what_to_do() {
             ("alive", "number"),
             ("tasks", "number"),
             ("schedules", "number"),
+            ("waiting", "number"),
             ("last_failure", "string|null"),
             ("unread", "array"),
             ("now", "string"),

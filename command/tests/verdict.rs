@@ -601,7 +601,9 @@ async fn a_queue_stands_still_behind_a_holder_that_looks_dead() {
         fleet.store().wait(vec![wait], LIMIT).await.unwrap();
     }
     fleet.pass(2 * MINUTE).await;
-    assert_eq!(fleet.sorts().await, [""; 0], "standbys wait");
+    let verdict = fleet.verdict().await;
+    assert_eq!(verdict.troubles, [], "standbys wait");
+    assert_eq!(verdict.sums(), "2 instances, 0 tasks, 0 schedules, 5 in line");
     fleet.stop(&one);
     fleet.pass(SECOND * 6).await;
     assert_eq!(fleet.told("queue").await.0, Grade::Passing, "it is about to be taken over");

@@ -79,8 +79,8 @@ impl Default for Limits {
     }
 }
 
-/// Judgement of a namespace: its troubles, the worst first; the numbers of living instances, tasks and schedules; the
-/// last failure of a run or a task on record; and the parts that were not read whole.
+/// Judgement of a namespace: its troubles, the worst first; the numbers of living instances, tasks, schedules and
+/// waiters; the last failure of a run or a task on record; and the parts that were not read whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "said above")]
 #[non_exhaustive]
@@ -89,6 +89,7 @@ pub struct Verdict {
     pub alive: usize,
     pub tasks: usize,
     pub schedules: usize,
+    pub waiting: usize,
     pub last_failure: Option<StoreTime>,
     pub unread: Vec<String>,
     pub now: StoreTime,
@@ -153,12 +154,13 @@ impl Verdict {
         }
     }
 
-    /// Returns what there is: `3 instances, 30 tasks, 4 schedules, last failure 2 h ago`.
+    /// Returns what there is: `3 instances, 30 tasks, 4 schedules, 2 in line, last failure 2 h ago`.
     #[must_use]
     pub fn sums(&self) -> String {
         let failure = self.last_failure.map(|at| format!(", last failure {}", ago(at, self.now)));
         let counts = [(self.alive, "instance"), (self.tasks, "task"), (self.schedules, "schedule")];
-        counts.map(|(number, what)| count(number, what)).join(", ") + &failure.unwrap_or_default()
+        let waiting = if self.waiting > 0 { format!(", {} in line", self.waiting) } else { String::new() };
+        counts.map(|(number, what)| count(number, what)).join(", ") + &waiting + &failure.unwrap_or_default()
     }
 }
 
@@ -171,10 +173,10 @@ impl Picture {
         let tasks = found.spreads(self, limits);
         found.schedules(self, limits);
         let alive = found.instances(self, tasks);
-        found.queues(self);
+        let waiting = found.queues(self);
         let last_failure = schedules::last_failure(self).max(spreads::last_failure(self));
         let (troubles, schedules) = (found.merged(), self.schedules.len());
-        Verdict { troubles, alive, tasks, schedules, last_failure, unread, now: self.now }
+        Verdict { troubles, alive, tasks, schedules, waiting, last_failure, unread, now: self.now }
     }
 }
 

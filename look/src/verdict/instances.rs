@@ -134,14 +134,16 @@ impl Found {
         self.tell(grade, about, since, &says, command).number = one.held.all().max(1);
     }
 
-    /// Judges the queues: behind a holder that looks dead, or none, they stand still.
-    pub(super) fn queues(&mut self, picture: &Picture) {
+    /// Judges the queues: behind a holder that looks dead, or none, they stand still. Returns how many wait.
+    pub(super) fn queues(&mut self, picture: &Picture) -> usize {
+        let mut all = 0;
         let lives = picture.lives();
         for queue in picture.queues() {
             let (lock, read) = (queue.lock.record, picture.read.sessions);
             let is_there = |session| !read || !lives.life(session, self.now).looks_dead();
             let waiting = queue.queue.waiters.iter().filter(|one| is_there(one.by.session));
             let (number, first) = (waiting.clone().count(), waiting.map(|one| one.since).min());
+            all += number;
             let (ttl, left, why) = match &lock.holding {
                 _ if number == 0 => continue,
                 Some(held) if queue.lock.looks_dead => {
@@ -160,5 +162,6 @@ impl Found {
             self.tell((grade, "queue"), Subject::Key { lock: lock.id }, since, &says, command).number =
                 number;
         }
+        all
     }
 }
