@@ -7,8 +7,9 @@ use tenure::{
     Clock,
     model::{Entry, Kind, Outcome, Rules, RunId, ScheduleId, SessionId, SpreadName, StoreTime, Term, Why},
     store::{
-        About, Beat, BeatWrite, Candidate, Claim, Define, Drained, FinishRun, Instruction, MemoryStore,
-        Nonce, Open, Release, ReleaseTo, RunNow, ScheduleSeen, Share, Store, Take, TakeAnswer, Ticket, Wait,
+        About, Beat, BeatWrite, Candidate, Claim, Define, Drained, FOR_GOOD, FinishRun, Instruction,
+        MemoryStore, Nonce, Open, Release, ReleaseTo, RunNow, ScheduleSeen, Share, Store, Take, TakeAnswer,
+        Ticket, Wait,
     },
     testing::TestClock,
 };
@@ -280,6 +281,16 @@ async fn tasks_that_were_taken_off_the_list_are_no_orphans_on_any_screen_also_wh
     assert_eq!(orphans(&fleet).await, (vec![], 2));
     fleet.pass(10 * MINUTE).await;
     assert_eq!(orphans(&fleet).await, (vec![], 2));
+    // Tasks that are done for good stay on record, and hide none that lost its holder since.
+    for key in ["e", "f"] {
+        let term = fleet.take(&tasks, key, &new, &[]).await;
+        fleet.leave(&tasks, key, &new, term, None, ReleaseTo::ClosedFor(FOR_GOOD)).await;
+    }
+    fleet.alive[1].1[0].known = Some(3);
+    fleet.pass(SECOND).await;
+    let term = fleet.take(&tasks, "g", &new, &[]).await;
+    fleet.leave(&tasks, "g", &new, term, None, ReleaseTo::Free).await;
+    assert_eq!(orphans(&fleet).await, (vec!["g".to_owned()], 3));
 }
 
 #[tokio::test(start_paused = true)]
@@ -445,13 +456,12 @@ async fn schedules_are_told_that_fail_are_overdue_paused_or_lost_with_their_only
     assert_eq!(fleet.told("failures").await, told(Grade::Warning, says, "tenure history failing"));
     let says = "invoices was paused 102 s ago by anna: for the migration, 1 tick not run since";
     assert_eq!(fleet.told("paused").await, told(Grade::Warning, says, "tenure resume invoices"));
-    let advice =
-        |name| format!("; start an instance that has it, or, if no code has it, tenure forget {name}");
+    let advice = "; start an instance that has it, or delete it (tenure forget) if no code has it";
     let says = "reindex lost its run of 103 s ago with night-1, no other repeats it, and it is owned by night-1 (looks dead)";
-    let says = format!("{says}{}", advice("reindex"));
+    let says = format!("{says}{advice}");
     assert_eq!(fleet.told("lost_run").await, told(Grade::Warning, &says, "tenure history reindex"));
     let says = "nobodys is owned by night-1 (looks dead): its next tick will not be run";
-    let says = format!("{says}{}", advice("nobodys"));
+    let says = format!("{says}{advice}");
     assert_eq!(fleet.told("nobody").await, told(Grade::Warning, &says, "tenure history nobodys"));
     fleet.pass(2 * MINUTE).await;
     assert_eq!(fleet.told("overdue").await.0, Grade::Warning);

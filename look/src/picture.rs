@@ -303,7 +303,8 @@ impl Picture {
     /// Drops what is beyond the bounds: of each sort what is oldest.
     pub(crate) fn keep_in_bounds(&mut self) {
         if self.sessions.len() > SESSIONS {
-            self.read.sessions = false;
+            // The dead go first: without them all that live are known.
+            self.read.sessions &= self.sessions.values().filter(|one| one.is_alive()).count() <= SESSIONS;
             let age = |record: &SessionRecord| (record.is_alive(), record.beat_at);
             retain_latest(&mut self.sessions, SESSIONS, age);
         }
@@ -395,7 +396,7 @@ impl Picture {
         let named = spread::by_name(&sessions, self.records_of_locks().cloned());
         let judged = named.into_iter().map(|(name, locks)| {
             let is_whole = self.unread(&name).is_none();
-            of(&Judged::of(name, &sessions, &locks, is_whole, self.now))
+            of(&Judged::of(name, &sessions, &locks, (is_whole, is_whole), self.now))
         });
         judged.collect()
     }
@@ -427,7 +428,7 @@ impl Picture {
     fn spread_of(&self, name: SpreadName, locks: &[LockRecord], shown: &[LockRecord]) -> SpreadView {
         let (sessions, is_whole) =
             (self.sessions.values().cloned().collect::<Vec<_>>(), self.unread(&name).is_none());
-        Judged::of(name, &sessions, locks, is_whole, self.now).view(shown)
+        Judged::of(name, &sessions, locks, (is_whole, is_whole), self.now).view(shown)
     }
 
     /// The number of tasks of a spread that are known.

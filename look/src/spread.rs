@@ -36,7 +36,7 @@ pub struct SpreadSummary {
     pub orphans: usize,
     /// Number of tasks in the largest list of its living members, of members that do not drain if there are any.
     pub wanted: Option<usize>,
-    /// Tasks of that list that were never taken; none unless all was read.
+    /// Tasks of that list that were never taken, at least so many; none unless all was read.
     pub never_ran: usize,
 }
 
@@ -54,7 +54,7 @@ pub struct SpreadView {
     pub orphans: Vec<Key>,
     /// Number of tasks in the largest list of its living members, of members that do not drain if there are any.
     pub wanted: Option<usize>,
-    /// Tasks of that list that were never taken; none unless all was read.
+    /// Tasks of that list that were never taken, at least so many; none unless all was read.
     pub never_ran: usize,
 }
 
@@ -105,8 +105,8 @@ pub(crate) struct Judged<'a> {
     pub(crate) sessions: BTreeMap<SessionId, &'a SessionRecord>,
     pub(crate) locks: &'a [LockRecord],
     pub(crate) now: StoreTime,
-    /// All sessions and all tasks were read.
-    is_whole: bool,
+    /// Sessions that are not among the records were looked for and not found, or left out for they are dead.
+    unknown_are_dead: bool,
     pub(crate) wanted: Option<usize>,
     /// Time since which the largest list is as it is.
     pub(crate) listed: Option<StoreTime>,
@@ -120,7 +120,7 @@ impl<'a> Judged<'a> {
         name: SpreadName,
         records: &'a [SessionRecord],
         locks: &'a [LockRecord],
-        is_whole: bool,
+        (is_whole, unknown_are_dead): (bool, bool),
         now: StoreTime,
     ) -> Self {
         let status = SpreadStatus::of_records(name, records, locks, now);
@@ -132,7 +132,7 @@ impl<'a> Judged<'a> {
             sessions,
             locks,
             now,
-            is_whole,
+            unknown_are_dead,
             wanted: None,
             listed: None,
             orphans,
@@ -145,10 +145,14 @@ impl<'a> Judged<'a> {
         judged.wanted = known.map(|known| known as usize);
         let wanted = judged.wanted.unwrap_or(tasks);
         judged.never_ran = if is_whole { wanted.saturating_sub(tasks) } else { 0 };
-        let mut orphans: Vec<_> = locks.iter().filter(|record| judged.is_orphan(record)).collect();
-        orphans.sort_by_key(|record| judged.left(record));
+        let is_done =
+            |one: &&LockRecord| matches!(judged.status.tasks.get(&one.id.key), Some(TaskState::Done));
+        let mut idle: Vec<_> = locks.iter().filter(|one| judged.is_orphan(one) || is_done(one)).collect();
+        let ended = |one: &LockRecord| one.past.first().map(|past| past.to);
+        idle.sort_by_key(|one| if is_done(one) { ended(one) } else { judged.left(one) });
         // The oldest are the ones that were taken off the list: records do not tell them apart.
-        judged.orphans = orphans.split_off(tasks.saturating_sub(wanted).min(orphans.len()));
+        let listed = idle.split_off(tasks.saturating_sub(wanted).min(idle.len()));
+        judged.orphans = listed.into_iter().filter(|one| judged.is_orphan(one)).collect();
         judged
     }
 
@@ -158,7 +162,7 @@ impl<'a> Judged<'a> {
     }
 
     pub(crate) fn looks_dead(&self, session: SessionId) -> bool {
-        self.sessions.get(&session).map_or(self.is_whole, |record| record.looks_dead(self.now))
+        self.sessions.get(&session).map_or(self.unknown_are_dead, |record| record.looks_dead(self.now))
     }
 
     /// Closed tasks are no orphans.
@@ -225,7 +229,7 @@ impl SpreadView {
         shown: &[LockRecord],
         now: StoreTime,
     ) -> Self {
-        Judged::of(name, sessions, locks, true, now).view(shown)
+        Judged::of(name, sessions, locks, (true, false), now).view(shown)
     }
 }
 
@@ -256,7 +260,8 @@ impl SpreadSummary {
         locks: impl IntoIterator<Item = LockRecord>,
         now: StoreTime,
     ) -> Vec<Self> {
-        let of = |(name, locks): (_, Vec<_>)| Self::of(&Judged::of(name, sessions, &locks, true, now));
+        let of =
+            |(name, locks): (_, Vec<_>)| Self::of(&Judged::of(name, sessions, &locks, (true, false), now));
         by_name(sessions, locks).into_iter().map(of).collect()
     }
 }

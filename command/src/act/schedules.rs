@@ -94,11 +94,19 @@ pub(super) async fn run(action: &Action<'_>, run: &Run) -> Result<u8, Failure> {
 }
 
 pub(super) async fn forget(action: &Action<'_>, forget: &Forget) -> Result<u8, Failure> {
-    let name = named(&known(action).await?, &forget.name)?;
-    if !action.agreed(&format!("delete the schedule {:?} with its history", name.as_str()))? {
+    let name = ScheduleName::new(&forget.name).map_err(|error| Failure::usage(error.to_string()))?;
+    let namespace = action.look.namespace();
+    if !action.agreed(&format!("delete the schedule {:?} of {namespace} with its history", name.as_str()))? {
         return action.nothing_done();
     }
-    action.operator.delete(&name, &action.why).await?;
+    match action.operator.delete(&name, &action.why).await {
+        // Asked for afterwards: a record that cannot be used is deleted, too, and history without a record.
+        Err(unknown @ NotDone::Unknown(_)) => {
+            named(&known(action).await?, name.as_str())?;
+            return Err(unknown.into());
+        }
+        done => done?,
+    }
     let said = format!("Deleted: {:?}.", name.as_str());
     action.tell(&Done::new(said, json!({ "done": true, "schedule": name })))
 }

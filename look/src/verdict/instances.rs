@@ -9,6 +9,8 @@ use tenure::{model::StoreTime, store::Drained};
 const INSTANCES: &str = "tenure instances";
 /// Deaths under one name within an hour that are more than bad luck.
 const AGAIN: usize = 3;
+/// Troubles that a fleet has for no instance beats.
+const EFFECTS: [&str; 4] = ["nowhere", "nobody", "lost_run", "overdue"];
 /// Time after which a drain may have been forgotten.
 const LONG_AGO: Duration = Duration::from_secs(60 * 60);
 
@@ -56,7 +58,8 @@ impl Found {
                 silent.len()
             );
             // A fleet that is started anew all at once is back by then; and no effect is worse than its cause.
-            let worst = self.troubles.iter().map(|one| one.grade).max().unwrap_or(Grade::Passing);
+            let effects = self.troubles.iter().filter(|one| EFFECTS.contains(&one.sort));
+            let worst = effects.map(|one| one.grade).max().unwrap_or(Grade::Passing);
             let is_back = self.grade(since, 0, 1) == Grade::Passing;
             let grade = if is_back { worst } else { Grade::Critical };
             self.tell((grade, "all_silent"), Subject::Store, since, &says, "tenure doctor".to_owned())

@@ -7,6 +7,8 @@ use crate::{
 };
 use tenure::model::{Kind, Outcome, RunRecord, StoreTime};
 
+/// Without the name: the command deletes, and is to be typed with thought.
+const UNOWNED: &str = "; start an instance that has it, or delete it (tenure forget) if no code has it";
 /// Ticks of a pause are counted up to here.
 const TICKS: usize = 100;
 
@@ -38,9 +40,7 @@ impl Found {
         let lost = on(&view.ledger.runs).filter(|_| !view.running && is_unowned);
         let since = view.had.max(defined).max(lost.map(|run| run.started));
         let grade = self.lasting(since, patience);
-        let forget = command("forget", name.as_str());
-        let advice = format!("; start an instance that has it, or, if no code has it, {forget}");
-        let advice = if is_unowned && grade > Grade::Passing { &advice } else { "" };
+        let advice = if is_unowned && grade > Grade::Passing { UNOWNED } else { "" };
         if let Some(pause) = record.pause.as_ref().filter(|_| view.paused) {
             let missed = view.status.next(TICKS, pause.since).iter().filter(|tick| **tick <= now).count();
             let more = if missed == TICKS { " or more" } else { "" };

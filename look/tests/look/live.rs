@@ -14,7 +14,7 @@ use tenure::{
     testing::{Call, Counting, Course, Fault, Faulty, Intercept, Intercepted, Operation, Slow, TestClock},
 };
 use tenure_conformance::{Fixture, LIMIT, TTL};
-use tenure_look::{LivePicture, Picture, Reader, ScheduleState};
+use tenure_look::{LivePicture, Picture, Reader, ScheduleState, SpreadSummary};
 use tokio::time::{advance, sleep, timeout};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -656,6 +656,28 @@ async fn a_spread_with_a_damaged_record_is_not_read_whole() {
     assert!(why.starts_with("lock of a later version: "), "{why}");
     damaged.is_mended.store(true, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(unread(&damaged).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spread_is_read_whole_though_there_is_no_room_for_all_that_died() {
+    let world = World::new();
+    for _ in 0..2_000 {
+        let short = world.member(&[]).await;
+        world.fixture.declare_dead(short).await;
+    }
+    let one = world.member(&["a"]).await;
+    world.tasks("a", 0..1, one).await;
+    let picture = world.pictures().reader().picture().await.unwrap();
+    assert_eq!((picture.unread(&"a".parse().unwrap()), held(&picture, "a")), (None, (1, 0)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_began_after_the_list_of_them_is_not_taken_for_dead() {
+    let world = World::new();
+    let one = world.member(&["a"]).await;
+    let record = world.fixture.held(&world.fixture.task("a", "task-0"), one, 1).await;
+    let summary = SpreadSummary::all(&[], [record], world.clock.wall()).remove(0);
+    assert_eq!((summary.held, summary.orphans), (1, 0));
 }
 
 /// A store that takes its time to list locks.
