@@ -140,20 +140,8 @@ pub struct Overview {
     pub deaf: Option<String>,
     /// Instances, and those that ended within the last hour: a hundred of them, the well ones last.
     pub instances: Vec<Instance>,
-    /// Number of instances that beat.
-    pub alive: usize,
-    /// Number of instances that are not declared dead and look it.
-    pub silent: usize,
-    /// Number of instances that died within the last hour.
-    pub dead: usize,
-    /// Number of instances that closed in order within the last hour.
-    pub closed: usize,
     /// Spreads in numbers.
     pub spreads: Vec<SpreadSummary>,
-    /// Schedules, by their next ticks.
-    pub upcoming: Vec<ScheduleView>,
-    /// Plain locks that have waiters.
-    pub queues: Vec<LockQueue>,
     /// The last takeovers, losses, moves and failures: deaths first, and else the last one.
     pub changes: Vec<Group>,
     /// Records that cannot be used.
@@ -572,22 +560,12 @@ impl Picture {
     #[must_use]
     pub fn overview(&self) -> Overview {
         let mut instances = self.instances();
-        let count = |life: Liveness| instances.iter().filter(|one| one.life == life).count();
-        let (alive, silent) = (count(Liveness::Alive), count(Liveness::Silent));
-        let (dead, closed) = (count(Liveness::Dead), count(Liveness::Closed));
         instances.sort_by_key(|one| (one.is_well(), one.life == Liveness::Closed));
         instances.truncate(SHOWN);
         let changes = self.changes();
         let mut changes = Group::all(changes.iter().filter(|change| change.severity() != Severity::Other));
         changes.sort_by_key(|group| !matches!(group.change.what, ChangeKind::InstanceDied { .. }));
         changes.truncate(SHOWN_CHANGES);
-        let lives = self.lives();
-        let mut queues = self.queues();
-        queues.truncate(SHOWN);
-        let mut upcoming: Vec<_> = self.schedules.values().filter(|one| !one.next.is_empty()).collect();
-        upcoming.sort_by_key(|schedule| schedule.next.first().copied());
-        let upcoming =
-            upcoming.into_iter().take(SHOWN_CHANGES).map(|one| self.as_of_now(one, &lives)).collect();
         Overview {
             namespace: self.namespace.clone(),
             now: self.now,
@@ -596,13 +574,7 @@ impl Picture {
             unreadable: self.unreadable.clone(),
             deaf: self.deaf.clone(),
             instances,
-            alive,
-            silent,
-            dead,
-            closed,
             spreads: self.spreads(),
-            upcoming,
-            queues,
             changes,
             refused: self.refused(),
             read: self.read.clone(),

@@ -45,13 +45,9 @@ fn text(picture: &Picture) -> String {
         text.sample("tenure_picture_unreadable", &[("part", &area.to_string())], 1);
     }
     text.family("tenure_instances", "Instances by their state; instances that have ended count for an hour.");
-    let counts = [
-        (Liveness::Alive, overview.alive),
-        (Liveness::Silent, overview.silent),
-        (Liveness::Dead, overview.dead),
-        (Liveness::Closed, overview.closed),
-    ];
-    for (life, count) in counts {
+    let instances = picture.instances();
+    for life in [Liveness::Alive, Liveness::Silent, Liveness::Dead, Liveness::Closed] {
+        let count = instances.iter().filter(|one| one.life == life).count();
         text.sample("tenure_instances", &[("state", life.as_str())], count);
     }
     text.family("tenure_spread_members", "Members of a spread.");
@@ -83,7 +79,7 @@ fn text(picture: &Picture) -> String {
         text.sample("tenure_schedule_failures", &[("schedule", name)], one.status.failures);
     }
     text.family("tenure_lock_waiters", "Waiters for a lock, as far as the queue was read.");
-    for queue in &overview.queues {
+    for queue in picture.queues() {
         let key = queue.lock.record.id.key.as_str();
         text.sample("tenure_lock_waiters", &[("key", key)], queue.queue.waiters.len());
     }

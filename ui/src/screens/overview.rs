@@ -81,12 +81,12 @@ impl Screen {
     }
 
     fn fleet(&self, context: &RenderContext) -> Markup {
-        let Overview { instances, alive, now, .. } = &self.0;
+        let Overview { instances, verdict, now, .. } = &self.0;
         let bad: Vec<_> = instances.iter().filter(|one| !one.is_well()).take(SHOWN).cloned().collect();
         html! {
             h2 { a href=(context.base.link("/instances", &[])) { "Instances" } }
             @if !bad.is_empty() || instances.is_empty() { (instances::strips(&context.base, &bad, *now)) }
-            p { (alive) " alive" }
+            p { (verdict.alive) " alive" }
         }
     }
 }
