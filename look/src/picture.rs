@@ -384,7 +384,7 @@ impl Picture {
         let named = spread::by_name(&sessions, self.records_of_locks().cloned());
         let judged = named.into_iter().map(|(name, locks)| {
             let is_whole = self.unread(&name).is_none();
-            of(&Judged::of(name, &sessions, &locks, (is_whole, is_whole), self.now))
+            of(&Judged::of(name, &sessions, &locks, is_whole, self.now))
         });
         judged.collect()
     }
@@ -416,7 +416,7 @@ impl Picture {
     fn spread_of(&self, name: SpreadName, locks: &[LockRecord], shown: &[LockRecord]) -> SpreadView {
         let (sessions, is_whole) =
             (self.sessions.values().cloned().collect::<Vec<_>>(), self.unread(&name).is_none());
-        Judged::of(name, &sessions, locks, (is_whole, is_whole), self.now).view(shown)
+        Judged::of(name, &sessions, locks, is_whole, self.now).view(shown)
     }
 
     /// The number of tasks of a spread that are known.

@@ -105,8 +105,8 @@ pub(crate) struct Judged<'a> {
     pub(crate) sessions: BTreeMap<SessionId, &'a SessionRecord>,
     pub(crate) locks: &'a [LockRecord],
     pub(crate) now: StoreTime,
-    /// Sessions that are not among the records were looked for and not found, or left out for they are dead.
-    unknown_are_dead: bool,
+    /// All tasks and sessions are among the records, so a session that is not is dead.
+    is_whole: bool,
     pub(crate) wanted: Option<usize>,
     /// Time since which the largest list is as it is.
     pub(crate) listed: Option<StoreTime>,
@@ -120,24 +120,14 @@ impl<'a> Judged<'a> {
         name: SpreadName,
         records: &'a [SessionRecord],
         locks: &'a [LockRecord],
-        (is_whole, unknown_are_dead): (bool, bool),
+        is_whole: bool,
         now: StoreTime,
     ) -> Self {
         let status = SpreadStatus::of_records(name, records, locks, now);
         let sessions = records.iter().map(|session| (session.id, session)).collect();
-        let (orphans, tasks) = (Vec::new(), status.tasks.len());
-        let mut judged = Self {
-            status,
-            records,
-            sessions,
-            locks,
-            now,
-            unknown_are_dead,
-            wanted: None,
-            listed: None,
-            orphans,
-            never_ran: 0,
-        };
+        let (wanted, listed, orphans, tasks) = (None, None, Vec::new(), status.tasks.len());
+        let mut judged =
+            Self { status, records, sessions, locks, now, is_whole, wanted, listed, orphans, never_ran: 0 };
         let list = judged.living().max_by_key(|one| (!one.share.draining, one.share.known));
         let (known, digest) = list.map(|one| (one.share.known, one.share.digest)).unwrap_or_default();
         let alike = judged.living().filter(|one| one.share.digest == digest);
@@ -145,14 +135,13 @@ impl<'a> Judged<'a> {
         judged.wanted = known.map(|known| known as usize);
         let wanted = judged.wanted.unwrap_or(tasks);
         judged.never_ran = if is_whole { wanted.saturating_sub(tasks) } else { 0 };
-        let is_done =
-            |one: &&LockRecord| matches!(judged.status.tasks.get(&one.id.key), Some(TaskState::Done));
-        let mut idle: Vec<_> = locks.iter().filter(|one| judged.is_orphan(one) || is_done(one)).collect();
-        let ended = |one: &LockRecord| one.past.first().map(|past| past.to);
-        idle.sort_by_key(|one| if is_done(one) { ended(one) } else { judged.left(one) });
+        let is_idle = |one: &&LockRecord| judged.is_done(one) || judged.is_orphan(one);
+        let mut idle: Vec<_> = locks.iter().filter(is_idle).collect();
+        idle.sort_by_key(|one| judged.left(one));
         // The oldest are the ones that were taken off the list: records do not tell them apart.
-        let listed = idle.split_off(tasks.saturating_sub(wanted).min(idle.len()));
-        judged.orphans = listed.into_iter().filter(|one| judged.is_orphan(one)).collect();
+        let mut listed = idle.split_off(tasks.saturating_sub(wanted).min(idle.len()));
+        listed.retain(|one| !judged.is_done(one));
+        judged.orphans = listed;
         judged
     }
 
@@ -162,7 +151,7 @@ impl<'a> Judged<'a> {
     }
 
     pub(crate) fn looks_dead(&self, session: SessionId) -> bool {
-        self.sessions.get(&session).map_or(self.unknown_are_dead, |record| record.looks_dead(self.now))
+        self.sessions.get(&session).map_or(self.is_whole, |record| record.looks_dead(self.now))
     }
 
     /// Closed tasks are no orphans.
@@ -173,11 +162,17 @@ impl<'a> Judged<'a> {
         }
     }
 
-    /// Time at which a task lost its holder, if that is on record.
+    fn is_done(&self, record: &LockRecord) -> bool {
+        matches!(self.status.tasks.get(&record.id.key), Some(TaskState::Done))
+    }
+
+    /// Time at which a task lost its holder, or its rest ended, if that is on record.
     pub(crate) fn left(&self, record: &LockRecord) -> Option<StoreTime> {
         let Some(held) = &record.holding else {
             let past = record.past.first()?;
-            return Some(record.closed.map_or(past.to, |rest| rest.until.max(past.to)));
+            // Done, it is closed for ever.
+            let rest = record.closed.filter(|_| !self.is_done(record));
+            return Some(rest.map_or(past.to, |rest| rest.until.max(past.to)));
         };
         let Some(session) = self.sessions.get(&held.by.session) else { return Some(held.acquired_at) };
         Some(session.death.as_ref().map_or(session.beat_at, |death| death.at))
@@ -219,17 +214,17 @@ impl<'a> Judged<'a> {
 }
 
 impl SpreadView {
-    /// A spread as these records tell: all sessions of the namespace, and all locks of the spread's tasks. Its tasks are
-    /// those `shown`.
+    /// A spread as these records tell: the locks of its tasks, and the sessions of the namespace, read after the locks.
+    /// `is_whole` if all of them could be read.
     #[must_use]
     pub fn of(
         name: SpreadName,
         sessions: &[SessionRecord],
         locks: &[LockRecord],
-        shown: &[LockRecord],
+        is_whole: bool,
         now: StoreTime,
     ) -> Self {
-        Judged::of(name, sessions, locks, (true, false), now).view(shown)
+        Judged::of(name, sessions, locks, is_whole, now).view(locks)
     }
 }
 
@@ -252,16 +247,16 @@ impl SpreadSummary {
         }
     }
 
-    /// All spreads that these records name: those of the locks, and those that have members. All sessions and locks of
-    /// tasks were read.
+    /// All spreads that these records name: those of the locks, and those that have members. The sessions were read
+    /// after the locks; `is_whole` if all could be read.
     #[must_use]
     pub fn all(
         sessions: &[SessionRecord],
         locks: impl IntoIterator<Item = LockRecord>,
+        is_whole: bool,
         now: StoreTime,
     ) -> Vec<Self> {
-        let of =
-            |(name, locks): (_, Vec<_>)| Self::of(&Judged::of(name, sessions, &locks, (true, false), now));
+        let of = |(name, locks): (_, Vec<_>)| Self::of(&Judged::of(name, sessions, &locks, is_whole, now));
         by_name(sessions, locks).into_iter().map(of).collect()
     }
 }

@@ -53,11 +53,10 @@ pub(crate) async fn run(common: &Common, spreads: Spreads) -> Result<u8, Failure
 // ----- all
 
 async fn list(common: &Common, look: &OpenNamespace) -> Result<u8, Failure> {
-    let sessions = look.all_sessions().await?;
-    let now = look.now();
     let locks = look.all_locks(None, usize::MAX, |record| record.id.kind != Kind::Lock).await?;
-    let items = SpreadSummary::all(&sessions.items, locks.items, now);
-    let refused = locks.refused.into_iter().chain(sessions.refused).collect();
+    let sessions = look.all_sessions().await?;
+    let refused: Vec<_> = locks.refused.into_iter().chain(sessions.refused).collect();
+    let items = SpreadSummary::all(&sessions.items, locks.items, refused.is_empty(), look.now());
     let found = Found { items, refused, more: false };
     out::print(common, &found, || {
         found.text(look, "No spread is", |items| Table::of(items.iter().map(row)).render())
@@ -106,8 +105,8 @@ struct Read {
 
 impl Read {
     async fn of(look: &OpenNamespace, name: &SpreadName) -> Result<Self, Failure> {
-        let sessions = look.all_sessions().await?;
         let locks = look.all_locks(Some(Kind::of_tasks(name)), usize::MAX, |_| true).await?;
+        let sessions = look.all_sessions().await?;
         let now = look.now();
         let refused = sessions.refused.into_iter().chain(locks.refused).collect();
         Ok(Self { sessions: sessions.items, locks: locks.items, refused, now })
@@ -118,7 +117,7 @@ impl Read {
     }
 
     fn spread(&self, name: SpreadName) -> SpreadView {
-        SpreadView::of(name, &self.sessions, &self.locks, &self.locks, self.now)
+        SpreadView::of(name, &self.sessions, &self.locks, self.refused.is_empty(), self.now)
     }
 }
 
