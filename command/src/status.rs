@@ -9,8 +9,7 @@ use crate::{
     common::Common,
     exit::Failure,
     out,
-    see::look::OpenNamespace,
-    settings,
+    see::look::{OpenNamespace, program},
 };
 
 /// Troubles that twenty lines have room for.
@@ -36,18 +35,14 @@ struct Document<'a> {
 }
 
 pub(crate) async fn run(common: &Common, status: Status) -> Result<u8, Failure> {
-    let mut verdict = match read(common).await {
+    let verdict = match read(common).await {
         Ok(verdict) => verdict,
         Err(failure) => return check::unknown(common, &failure),
     };
-    let tenure = format!("tenure{}", settings::options_of(common));
-    for one in &mut verdict.troubles {
-        one.command = one.command.replacen("tenure", &tenure, 1);
-    }
     let state = State::of(verdict.worst().unwrap_or(Grade::Passing));
     let document = Document { state, code: state.code(), verdict: &verdict };
     let shown = if status.all { usize::MAX } else { SHOWN - usize::from(!verdict.unread.is_empty()) };
-    out::print(common, &document, || text(&verdict, shown, &tenure))?;
+    out::print(common, &document, || text(&verdict, shown, &program(common)))?;
     Ok(state.code())
 }
 
@@ -58,7 +53,7 @@ async fn read(common: &Common) -> Result<Verdict, Failure> {
     Ok(picture?.verdict_by(&Limits::default()))
 }
 
-fn text(verdict: &Verdict, shown: usize, tenure: &str) -> String {
+fn text(verdict: &Verdict, shown: usize, program: &str) -> String {
     let mut lines = vec![format!("{}: {}", verdict.head(), verdict.sums())];
     for one in verdict.troubles.iter().take(shown) {
         let (grade, says, command) = (one.grade.as_str(), &one.says, &one.command);
@@ -67,7 +62,7 @@ fn text(verdict: &Verdict, shown: usize, tenure: &str) -> String {
         lines.push(format!("{grade:<8}  {says}{since}\n          -> {command}"));
     }
     if verdict.troubles.len() > shown {
-        lines.push(format!("and {} more: {tenure} status --all", verdict.troubles.len() - shown));
+        lines.push(format!("and {} more: {program} status --all", verdict.troubles.len() - shown));
     }
     if !verdict.unread.is_empty() {
         lines.push(verdict.unread.join(", "));

@@ -11,6 +11,7 @@ use std::{
 
 use clap::Args;
 use tenure::model::Holder;
+use tenure_look::{LivePicture, Reader};
 use tenure_ui::{Access, Ui as Page};
 use tokio::net::TcpListener;
 
@@ -88,8 +89,7 @@ pub(crate) async fn run(common: &Common, ui: Ui) -> Result<u8, Failure> {
     let listener = TcpListener::bind(ui.listen).await.map_err(cannot)?;
     let at = listener.local_addr().map_err(cannot)?;
     say::say(format_args!("the page is at http://{at}"));
-    let mut page =
-        Page::new(look.store().clone(), look.namespace().clone()).store_name(one_line(&look.place.name));
+    let mut page = Page::of(LivePicture::new(Reader::clone(&look))).store_name(one_line(&look.place.name));
     if let Some(access) = access {
         page = page.access(access);
     } else if ui.allow_actions {

@@ -124,7 +124,7 @@ async fn a_task_is_released_and_shown_by_its_name_alone_unless_others_have_it() 
     elect.acquire("eu").await.unwrap().release().await.unwrap();
     for words in [&["release", "eu", "--yes"][..], &["show", "eu"]] {
         let told = refused(&folder, words).await;
-        let options = "add one of --lock (lock \"eu\"), --task topics (task \"eu\" of spread \"topics\")";
+        let options = "add one of --lock (lock \"eu\"), --task=topics (task \"eu\" of spread \"topics\")";
         assert!(told.contains(options), "{told}");
     }
     assert!(said(&folder, &["show", "eu", "--lock"]).await.starts_with("key        eu (lock)"));

@@ -55,6 +55,9 @@ impl Fleet {
     async fn join_with(&mut self, holder: &str, share: Share, version: u32, ttl: Duration) -> Candidate {
         let mut about = About::new(NAMESPACE.parse().unwrap(), holder.parse().unwrap());
         about.host = format!("{holder}.local");
+        // A large number at the end of a name is that of its process.
+        let number = holder.rsplit('-').next().and_then(|number| number.parse().ok());
+        about.pid = number.filter(|pid| *pid > 1000).unwrap_or_default();
         about.plan_version = version;
         let (session, nonce) = (SessionId::from_u128(self.number().into()), Nonce::new(self.number()));
         let open = Open { session, nonce, about, ttl, shares: vec![share.clone()] };
@@ -555,6 +558,11 @@ async fn instances_that_look_dead_died_or_stand_still_are_told() {
     fleet.pass(6 * SECOND).await;
     let says = "pod-2 looks dead, and has 1 key: its last beat is 7 s old, its ttl 5 s";
     assert_eq!(fleet.told("silent").await, told(Grade::Passing, says, "tenure instances"));
+    let picture = fleet.reader().program("tenure --namespace=a").picture().await.unwrap();
+    let all = &picture.verdict().troubles;
+    assert!(all.iter().all(|one| one.command.starts_with("tenure --namespace=a ")), "{all:#?}");
+    let command = picture.command(&["show", "--task=-a b"], "-c");
+    assert_eq!(command, "tenure --namespace=a show '--task=-a b' -- -c", "as it is typed");
     fleet.pass(66 * SECOND).await;
     assert_eq!(fleet.told("silent").await.0, Grade::Warning);
     let (grade, says, _) = fleet.told("nowhere").await;
@@ -576,16 +584,16 @@ async fn instances_that_look_dead_died_or_stand_still_are_told() {
     assert!(!fleet.sorts().await.contains(&"silent"), "one sentence tells of all");
 
     for number in 0..3 {
-        let shortlived = fleet.join("pod-9", share(9)).await;
+        let shortlived = fleet.join(&format!("pod-9-400{number}"), share(9)).await;
         fleet.stop(&shortlived);
         fleet.world.declare_dead(shortlived.session, "no beat").await;
         fleet.pass(SECOND).await;
         let sort = if number < 2 { "died" } else { "dies" };
         assert_eq!(fleet.told(sort).await.2, "tenure instances --all");
     }
-    let says = "pod-9 died 3 times, last 3 s ago, declared by ops: no beat";
+    let says = "pod-9-4002 died 3 times, last 3 s ago, declared by ops: no beat";
     assert_eq!(fleet.told("dies").await, told(Grade::Warning, says, "tenure instances --all"));
-    fleet.join("pod-9", share(9)).await;
+    fleet.join("pod-9-4003", share(9)).await;
     fleet.pass(SECOND).await;
     assert_eq!(fleet.told("dies").await.0, Grade::Warning, "it may die once more");
     fleet.pass(80 * SECOND).await;

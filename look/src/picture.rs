@@ -13,9 +13,10 @@ use crate::{
     Change, ChangeKind, ClockAhead, Group, HeldCounts, Instance, Ledger, Limits, Liveness, Lock,
     ScheduleView, SessionStates, Severity, SpreadSummary, SpreadView, Verdict, change, instance,
     lock::lives_of,
-    reader::holder,
+    reader::{Reader, holder},
     schedule::{self, lock_of},
     spread::{self, Judged},
+    verdict,
 };
 use tenure::{
     model::{Kind, LockId, Namespace, ScheduleName, SessionId, SpreadName, StoreTime},
@@ -29,7 +30,7 @@ const SESSIONS: usize = 2_000;
 const LOCKS: usize = 1_000;
 const TASKS: usize = 20_000;
 pub(crate) const SCHEDULES: usize = 5_000;
-const REFUSED: usize = 100;
+pub(crate) const REFUSED: usize = 100;
 /// Most that an overview shows of each sort.
 const SHOWN: usize = 100;
 const SHOWN_CHANGES: usize = 20;
@@ -38,6 +39,8 @@ const SHOWN_CHANGES: usize = 20;
 #[derive(Clone, Debug)]
 pub struct Picture {
     namespace: Namespace,
+    /// Begins the commands that are advised.
+    pub(crate) program: Arc<str>,
     pub(crate) now: StoreTime,
     pub(crate) clocks: Vec<ClockAhead>,
     pub(crate) sessions: BTreeMap<SessionId, SessionRecord>,
@@ -170,10 +173,17 @@ pub struct Refused {
     pub refusal: Refusal,
 }
 
+impl From<(String, Refusal)> for Refused {
+    fn from((record, refusal): (String, Refusal)) -> Self {
+        Self { record, refusal }
+    }
+}
+
 impl Picture {
-    pub(crate) fn new(namespace: Namespace, now: StoreTime) -> Self {
+    pub(crate) fn new(reader: &Reader, now: StoreTime) -> Self {
         Self {
-            namespace,
+            namespace: reader.namespace().clone(),
+            program: reader.program.clone(),
             now,
             clocks: Vec::new(),
             sessions: BTreeMap::new(),
@@ -209,6 +219,12 @@ impl Picture {
         &self.namespace
     }
 
+    /// Returns the command of these words, on that name if there is one, as it is typed.
+    #[must_use]
+    pub fn command(&self, words: &[&str], name: &str) -> String {
+        format!("{} {}", self.program, verdict::command(words, name))
+    }
+
     /// Why the store does not answer, if it does not: what is shown is old.
     #[must_use]
     pub fn trouble(&self) -> Option<&str> {
@@ -233,14 +249,10 @@ impl Picture {
         &self.read
     }
 
-    /// The records that cannot be used.
+    /// The records that cannot be used, but for entries of ledgers.
     #[must_use]
     pub fn refused(&self) -> Vec<Refused> {
-        let one = |(record, refusal): &(String, Refusal)| Refused {
-            record: record.clone(),
-            refusal: refusal.clone(),
-        };
-        self.refused.values().flatten().take(REFUSED).map(one).collect()
+        self.refused.values().flatten().take(REFUSED).cloned().map(Refused::from).collect()
     }
 
     // ----- what it takes in
@@ -551,7 +563,11 @@ impl Picture {
             let is_past = schedule.next.first().is_some_and(|next| *next <= self.now);
             let is_odd = schedule.paused || schedule.due.is_some() || schedule.status.failures > 0 || is_past;
             let is_new = record.definition.is_none() || !record.orders.is_empty();
-            is_odd || is_new || !self.locks.get(&lock_of(&record.id)).is_some_and(|lock| is_had(lock))
+            let is_refused = !schedule.ledger.refused.is_empty();
+            is_odd
+                || is_new
+                || is_refused
+                || !self.locks.get(&lock_of(&record.id)).is_some_and(|lock| is_had(lock))
         };
         self.schedules.values().filter(may_be).map(|one| self.as_of_now(one, &lives)).collect()
     }

@@ -136,7 +136,7 @@ impl Poller {
     pub(crate) fn new(reader: Reader) -> Self {
         let now = reader.now();
         Self {
-            picture: Picture::new(reader.namespace().clone(), now),
+            picture: Picture::new(&reader, now),
             reader,
             sessions: Listing::default(),
             beats_at: None,
@@ -595,9 +595,7 @@ impl Poller {
                 ScheduleSeen::Found(record) => {
                     self.records.found.kept.insert(name.clone());
                     self.picture.refuse(source, Vec::new());
-                    let read_at = Some(self.picture.now);
-                    let ledger = Ledger { is_all: ledger.next.is_none(), runs: ledger.items, read_at };
-                    self.picture.take_schedule(record, ledger);
+                    self.picture.take_schedule(record, Ledger::of(ledger, self.picture.now));
                     self.waiting.push_back(name);
                 }
                 ScheduleSeen::Absent => {

@@ -40,6 +40,7 @@ pub struct Reader {
     clock: Arc<dyn Clock>,
     /// Shared by all that look through it.
     beats: Arc<Mutex<Beats>>,
+    pub(crate) program: Arc<str>,
 }
 
 impl Reader {
@@ -50,7 +51,13 @@ impl Reader {
     #[must_use]
     pub fn new(store: impl Into<Arc<dyn Store>>, namespace: Namespace) -> Self {
         let clock = Arc::new(SystemClock::new());
-        Self { store: store.into(), namespace, clock, beats: Arc::default() }
+        Self { store: store.into(), namespace, clock, beats: Arc::default(), program: Arc::from("tenure") }
+    }
+
+    /// The same with that beginning of the commands that it advises: the program, and options that name the store.
+    #[must_use]
+    pub fn program(self, program: &str) -> Self {
+        Self { program: program.into(), ..self }
     }
 
     /// The same by another clock: its wall clock is compared with the times of records.
@@ -370,8 +377,7 @@ impl Reader {
         let now = self.now();
         let both = ledgers.into_iter().zip(locks);
         let looks = records.into_iter().zip(both).map(|(record, (ledger, lock))| {
-            let ledger = Ledger { is_all: ledger.next.is_none(), runs: ledger.items, read_at: Some(now) };
-            ScheduleView::of(record, ledger, lock.as_ref(), &lives, now)
+            ScheduleView::of(record, Ledger::of(ledger, now), lock.as_ref(), &lives, now)
         });
         Ok((looks.collect(), now))
     }

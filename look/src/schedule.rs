@@ -4,11 +4,11 @@ use std::{fmt, time::Duration};
 
 use serde::Serialize;
 
-use crate::{Liveness, SessionStates, length};
+use crate::{Liveness, Refused, SessionStates, length};
 use tenure::{
     model::{Entry, Holder, Key, Kind, LockId, RunRecord, ScheduleId, SessionId, StoreTime, Term},
     schedule::{Overdue, ScheduleStatus},
-    store::{LockRecord, Pause, ScheduleRecord},
+    store::{LockRecord, Page, Pause, ScheduleRecord},
 };
 
 /// A schedule as it stands.
@@ -51,8 +51,18 @@ pub struct Ledger {
     /// True if the ledger has no other entries.
     #[serde(rename = "runs_whole")]
     pub is_all: bool,
+    /// Entries among the last ones that cannot be used.
+    #[serde(rename = "runs_refused", skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Refused>,
     /// Time of the read: ticks that were due later are not in it. None if it was not read yet.
     pub read_at: Option<StoreTime>,
+}
+
+impl Ledger {
+    pub(crate) fn of(page: Page<RunRecord>, read_at: StoreTime) -> Self {
+        let refused = page.refused.into_iter().map(Refused::from).collect();
+        Self { runs: page.items, is_all: page.next.is_none(), refused, read_at: Some(read_at) }
+    }
 }
 
 /// Owner of a schedule.
@@ -136,10 +146,10 @@ impl ScheduleView {
             Some(held) => Some(lives.record(held.by.session).map_or(held.acquired_at, |one| one.beat_at)),
             None => lock.past.first().map(|past| past.to),
         });
-        let Ledger { runs, is_all, read_at } = &ledger;
+        let Ledger { runs, is_all, refused, read_at } = &ledger;
         let running = on(runs).is_some_and(|run| !lives.life(run.session, now).looks_dead());
         let due = read_at.and_then(|at| Overdue::of(&record, runs, *is_all, now.min(at), Duration::ZERO));
-        let due = due.filter(|_| !running);
+        let due = due.filter(|_| !running && refused.is_empty());
         let paused = record.pause.as_ref().is_some_and(Pause::is_on);
         let status = ScheduleStatus::of(record, runs.clone());
         let rules = status.rules(if paused { 0 } else { Self::NEXT }, now);
@@ -209,9 +219,10 @@ pub(crate) fn on(runs: &[RunRecord]) -> Option<&RunRecord> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Grade, Limits, Trouble};
     use tenure::{
         model::{Rules, RunId, Why},
-        store::{About, Candidate, Definition, Holding, Nonce, SessionRecord, Ticket},
+        store::{About, Candidate, Definition, Holding, Nonce, Refusal, SessionRecord, Ticket},
     };
 
     const TTL: Duration = Duration::from_secs(30);
@@ -248,7 +259,7 @@ mod tests {
     }
 
     fn looked(runs: Vec<RunRecord>, beat_at: StoreTime, now: StoreTime) -> ScheduleView {
-        let ledger = Ledger { runs, is_all: true, read_at: Some(now) };
+        let ledger = Ledger { runs, is_all: true, read_at: Some(now), ..Ledger::default() };
         ScheduleView::of(hourly(), ledger, Some(&owned()), &lives(beat_at), now)
     }
 
@@ -267,10 +278,31 @@ mod tests {
     #[test]
     fn of_what_was_due_after_it_was_read_a_ledger_does_not_tell() {
         let of = |read_at| {
-            let ledger = Ledger { runs: vec![run(60)], is_all: true, read_at: Some(read_at) };
+            let runs = vec![run(60)];
+            let ledger = Ledger { runs, is_all: true, read_at: Some(read_at), ..Ledger::default() };
             ScheduleView::of(hourly(), ledger, Some(&owned()), &lives(at(61)), at(190)).due
         };
         assert_eq!((of(at(119)), of(at(121))), (None, Some(at(120))));
+    }
+
+    #[test]
+    fn of_a_ledger_with_entries_that_cannot_be_used_these_are_told_and_no_tick_is_called_overdue() {
+        let refused = |number: i64| {
+            let refusal = Refusal::Damaged { field: "started".to_owned(), problem: "no time".to_owned() };
+            (format!("run {number}"), refusal)
+        };
+        let mut page = Page::new(Vec::new(), None);
+        page.refused = (0..3).map(refused).collect();
+        let view =
+            ScheduleView::of(hourly(), Ledger::of(page, at(70)), Some(&owned()), &lives(at(70)), at(70));
+        let told = Trouble::of_schedule(&view, &Limits::default(), TTL, at(70)).remove(0);
+        assert_eq!((view.due, told.grade, told.sort, told.number), (None, Grade::Critical, "refused", 3));
+        let (says, command) = (told.says.as_str(), told.command.as_str());
+        assert!(
+            says.starts_with("s has entries that cannot be read: ") && says.contains("started"),
+            "{says}"
+        );
+        assert_eq!((says.ends_with("; so with 2 more"), command), (true, "tenure history s"), "{says}");
     }
 
     #[test]
@@ -286,7 +318,7 @@ mod tests {
     fn a_schedule_that_is_paused_has_no_next_tick() {
         let mut record = hourly();
         record.pause = Some(Pause::new(at(10), "ops".parse().unwrap(), Why::shortened("repairs")));
-        let ledger = Ledger { runs: Vec::new(), is_all: true, read_at: Some(at(70)) };
+        let ledger = Ledger { is_all: true, read_at: Some(at(70)), ..Ledger::default() };
         let seen = ScheduleView::of(record, ledger, None, &lives(at(70)), at(70));
         assert_eq!((seen.paused, &seen.next[..], seen.due, &seen.owner), (true, &[][..], None, &None));
         assert_eq!(seen.state(TTL), ScheduleState::Paused);

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fmt::Display, time::Duration};
 
 use serde::Serialize;
 
-use crate::{Picture, ScheduleView, ago, count, one_line, schedule::patience, shell_word as word};
+use crate::{Picture, ScheduleView, ago, count, one_line, picture, schedule::patience, shell_word};
 use tenure::model::{Holder, LockId, ScheduleName, SessionId, SpreadName, StoreTime};
 
 /// A hand-over in order takes no longer: what is younger is no more than passing.
@@ -125,7 +125,7 @@ impl Trouble {
     /// Returns the troubles of a schedule, by its own records. `ttl` is that of its fleet.
     #[must_use]
     pub fn of_schedule(schedule: &ScheduleView, limits: &Limits, ttl: Duration, now: StoreTime) -> Vec<Self> {
-        let mut found = Found::new(ttl, now);
+        let mut found = Found::new("tenure", ttl, now);
         found.schedule(schedule, true, limits);
         found.merged()
     }
@@ -168,7 +168,7 @@ impl Picture {
     /// Judges the namespace by limits of its reader's.
     #[must_use]
     pub fn verdict_by(&self, limits: &Limits) -> Verdict {
-        let mut found = Found::new(self.ttl(), self.now);
+        let mut found = Found::new(&self.program, self.ttl(), self.now);
         let unread = found.store(self);
         let tasks = found.spreads(self, limits);
         found.schedules(self, limits);
@@ -181,16 +181,18 @@ impl Picture {
 }
 
 /// Troubles that were found so far.
-struct Found {
+struct Found<'a> {
+    /// Begins each command.
+    program: &'a str,
     now: StoreTime,
     /// The longest ttl of the fleet.
     ttl: Duration,
     troubles: Vec<Trouble>,
 }
 
-impl Found {
-    fn new(ttl: Duration, now: StoreTime) -> Self {
-        Self { now, ttl, troubles: Vec::new() }
+impl<'a> Found<'a> {
+    fn new(program: &'a str, ttl: Duration, now: StoreTime) -> Self {
+        Self { program, now, ttl, troubles: Vec::new() }
     }
 
     /// Grades what has lasted since then, and concerns so many tasks of so many.
@@ -210,9 +212,10 @@ impl Found {
         about: Subject,
         since: Option<StoreTime>,
         says: &str,
-        command: String,
+        command: &str,
     ) -> &mut Trouble {
         let (says, detail) = (one_line(says), String::new());
+        let command = format!("{} {command}", self.program);
         let trouble = Trouble { grade, sort, about, number: 1, since, says, command, detail };
         self.troubles.push(trouble);
         self.troubles.last_mut().expect("it was pushed")
@@ -247,7 +250,14 @@ fn listed(names: &[impl Display]) -> String {
     first.join(", ") + &more
 }
 
-/// A command on that name, which may begin with a dash.
-fn command(verb: &str, name: &str) -> String {
-    format!("tenure {verb} {}{}", if name.starts_with('-') { "-- " } else { "" }, word(name))
+/// Says that so many others are alike, as far as they are kept.
+fn others(number: usize) -> String {
+    let or_more = if number + 1 < picture::REFUSED { "" } else { ", or others" };
+    if number > 0 { format!("; so with {number} more{or_more}") } else { String::new() }
+}
+
+/// The words of a command, and the name that it is on, which may begin with a dash.
+pub(crate) fn command(words: &[&str], name: &str) -> String {
+    let (dashes, name) = (name.starts_with('-').then_some("--"), (!name.is_empty()).then_some(name));
+    words.iter().copied().chain(dashes).chain(name).map(shell_word).collect::<Vec<_>>().join(" ")
 }

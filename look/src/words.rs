@@ -103,8 +103,9 @@ fn is_told(c: char) -> bool {
 /// A text as a word of a shell's command line, in characters that can be seen.
 #[must_use]
 pub fn shell_word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:/@+-".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:/@+-=".contains(c);
+    // Some shells take a word that begins with = for the path of a program.
+    if !text.is_empty() && !text.starts_with('=') && text.chars().all(is_plain) {
         return text.to_owned();
     }
     if text.chars().all(is_told) {
@@ -150,6 +151,8 @@ mod tests {
     fn a_word_is_quoted_so_that_a_shell_takes_it_as_it_is() {
         for (text, word) in [
             ("eu-1", "eu-1"),
+            ("--task=a", "--task=a"),
+            ("=ls", "'=ls'"),
             ("", "''"),
             ("it's billing", r"'it'\''s billing'"),
             ("a\u{200b}b", r"$'a\342\200\213b'"),

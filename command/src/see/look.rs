@@ -15,7 +15,7 @@ use crate::{
     exit::Failure,
     out::one_line,
     place::{OpenMode, OpenStore},
-    settings::Settings,
+    settings::{self, Settings},
 };
 
 /// Time that a person waits for one answer of the store.
@@ -56,6 +56,7 @@ impl OpenNamespace {
         let settings = Settings::of(common)?;
         let place = OpenStore::open(&settings, mode).await?;
         let reads = tenure_look::Reader::new(place.store.clone(), settings.config.namespace().clone());
+        let reads = reads.program(&program(common));
         Ok(Self { place, reads, ttl: settings.config.ttl() })
     }
 
@@ -88,6 +89,11 @@ impl OpenNamespace {
     pub(crate) async fn all_schedules(&self) -> Result<Found<ScheduleRecord>, StoreError> {
         pages(usize::MAX, |_| true, async |after| self.schedule_records(after, PAGE).await).await
     }
+}
+
+/// Begins the commands that are advised, so that they are on the same store.
+pub(crate) fn program(common: &Common) -> String {
+    format!("tenure{}", settings::options_of(common))
 }
 
 /// Reads page after page what is wanted, up to so many.

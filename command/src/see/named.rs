@@ -97,7 +97,7 @@ fn told(kind: &Kind, key: &Key) -> String {
 /// The option that names one of several.
 pub(crate) fn option(kind: &Kind) -> String {
     match kind {
-        Kind::Task(spread) => format!("--task {spread}"),
+        Kind::Task(spread) => format!("--task={spread}"),
         kind => format!("--{kind}"),
     }
 }

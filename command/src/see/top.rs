@@ -170,7 +170,7 @@ async fn read(look: &Reader, subject: &Subject) -> Result<String, StoreError> {
         Subject::Key(id) => {
             let mut shown = look.key(id.clone()).await?;
             if let Some(held) = shown.record.as_mut().and_then(|record| record.holding.as_mut()) {
-                // It may be a secret, and a screen stays open.
+                // Values may be secrets, and a screen stays open.
                 let size = held.by.value.as_ref().map(|value| value.as_bytes().len());
                 held.by.value =
                     size.and_then(|size| Value::new(format!("{size} bytes: `tenure show` prints it")).ok());

@@ -2,23 +2,21 @@
 
 use std::time::Duration;
 
-use super::{Found, Grade, Subject, command, count, word};
+use super::{Found, Grade, Subject, command, count, others};
 use crate::{Instance, Liveness, Picture, ago, length, schedule::patience};
 use tenure::{model::StoreTime, store::Drained};
 
-const INSTANCES: &str = "tenure instances";
-/// Deaths under one name within an hour that are more than bad luck.
+const INSTANCES: &str = "instances";
+/// Deaths of one instance within an hour that are more than bad luck.
 const AGAIN: usize = 3;
-/// Troubles that a fleet has for no instance beats.
-const EFFECTS: [&str; 4] = ["nowhere", "nobody", "lost_run", "overdue"];
 /// Time after which a drain may have been forgotten.
 const LONG_AGO: Duration = Duration::from_secs(60 * 60);
 
-impl Found {
+impl Found<'_> {
     /// Judges the store. Returns the parts that were not read whole.
     pub(super) fn store(&mut self, picture: &Picture) -> Vec<String> {
         let mut tell = |grade, sort, since, says: String| {
-            let _ = self.tell((grade, sort), Subject::Store, since, &says, "tenure doctor".to_owned());
+            let _ = self.tell((grade, sort), Subject::Store, since, &says, "doctor");
         };
         if let Some(why) = picture.trouble() {
             let says = format!("the store does not answer, so all of this is old: {why}");
@@ -30,8 +28,11 @@ impl Found {
         for (part, why) in picture.unreadable() {
             tell(Grade::Warning, "unreadable", None, format!("the {part} cannot be read: {why}"));
         }
-        for one in picture.refused() {
-            tell(Grade::Critical, "refused", None, format!("{}: {}", one.record, one.refusal));
+        let refused = picture.refused();
+        if let Some(first) = refused.first() {
+            let says = format!("{}: {}{}", first.record, first.refusal, others(refused.len() - 1));
+            self.tell((Grade::Critical, "refused"), Subject::Store, None, &says, "doctor").number =
+                refused.len();
         }
         let (read, names) = (picture.read(), picture.spread_names());
         let tasks = names.is_subset(&read.spreads);
@@ -58,19 +59,17 @@ impl Found {
                 silent.len()
             );
             // A fleet that is started anew all at once is back by then; and no effect is worse than its cause.
-            let effects = self.troubles.iter().filter(|one| EFFECTS.contains(&one.sort));
-            let worst = effects.map(|one| one.grade).max().unwrap_or(Grade::Passing);
+            let worst = self.troubles.iter().map(|one| one.grade).max().unwrap_or(Grade::Passing);
             let is_back = self.grade(since, 0, 1) == Grade::Passing;
             let grade = if is_back { worst } else { Grade::Critical };
-            self.tell((grade, "all_silent"), Subject::Store, since, &says, "tenure doctor".to_owned())
-                .number = silent.len();
+            self.tell((grade, "all_silent"), Subject::Store, since, &says, "doctor").number = silent.len();
         } else {
             for one in silent {
                 let (since, held) = (Some(one.record.beat_at), count(one.held.all(), "key"));
                 let (age, ttl) = (length(now.since(one.record.beat_at)), length(one.record.ttl));
                 let says = format!("looks dead, and has {held}: its last beat is {age} old, its ttl {ttl}");
                 let grade = self.lasting(since, patience(one.record.ttl));
-                self.instance(one, (grade, "silent"), since, &says, INSTANCES.to_owned());
+                self.instance(one, (grade, "silent"), since, &says, INSTANCES);
             }
         }
         for one in &alive {
@@ -78,18 +77,18 @@ impl Found {
             if since.is_some() {
                 let says = "beats, and stands still: its program runs no task";
                 let grade = self.grade(since, one.held.tasks, tasks);
-                self.instance(one, (grade, "stalled"), since, says, INSTANCES.to_owned());
+                self.instance(one, (grade, "stalled"), since, says, INSTANCES);
             }
             let holder = one.record.about.holder.as_str();
             let order = one.record.shares.iter().find_map(|share| share.drained.as_ref());
             if let Some(Drained { by, since, why }) = order {
                 let grade = if now.since(*since) > LONG_AGO { Grade::Warning } else { Grade::Passing };
                 let says = format!("was drained by {by}: {why}");
-                self.instance(one, (grade, "draining"), Some(*since), &says, command("undrain", holder));
+                self.instance(one, (grade, "draining"), Some(*since), &says, &command(&["undrain"], holder));
             } else if one.is_draining() || one.is_paused() {
                 let says = format!("is {}, and takes no tasks", one.word());
-                let command = format!("tenure ls --held-by={}", word(holder));
-                self.instance(one, (Grade::Passing, one.word()), None, &says, command);
+                let command = command(&["ls", &format!("--held-by={holder}")], "");
+                self.instance(one, (Grade::Passing, one.word()), None, &says, &command);
             }
         }
         for clock in picture.clock_ahead() {
@@ -101,24 +100,23 @@ impl Found {
             };
             let by = length(Duration::from_millis(by));
             let says = format!("the clock of {who} is {by} {ahead} the others': mend it");
-            self.tell((Grade::Warning, "clock"), about, None, &says, "tenure doctor".to_owned());
+            self.tell((Grade::Warning, "clock"), about, None, &says, "doctor");
         }
-        for deaths in of(Liveness::Dead).chunk_by(|a, b| a.record.about.holder == b.record.about.holder) {
+        for deaths in of(Liveness::Dead).chunk_by(|a, b| is_same(a, b)) {
             let Some((one, death)) = deaths.last().and_then(|one| Some((one, one.record.death.as_ref()?)))
             else {
                 continue;
             };
             // By then it lives for longer than one that crashes in a loop.
             let lives = |live: &&Instance| {
-                let (record, dead) = (&live.record, &one.record);
-                record.about.holder == dead.about.holder && now.since(record.started) > patience(record.ttl)
+                is_same(live, one) && now.since(live.record.started) > patience(live.record.ttl)
             };
             let dies = deaths.len() >= AGAIN && !alive.iter().copied().any(|live| lives(&live));
             let grade = if dies { (Grade::Warning, "dies") } else { (Grade::Passing, "died") };
             let often =
                 if deaths.len() == 1 { String::new() } else { format!("{} times, last ", deaths.len()) };
             let says = format!("died {often}{}, declared by {}: {}", ago(death.at, now), death.by, death.why);
-            self.instance(one, grade, Some(death.at), &says, format!("{INSTANCES} --all"));
+            self.instance(one, grade, Some(death.at), &says, &format!("{INSTANCES} --all"));
         }
         alive.len()
     }
@@ -129,7 +127,7 @@ impl Found {
         grade: (Grade, &'static str),
         since: Option<StoreTime>,
         says: &str,
-        command: String,
+        command: &str,
     ) {
         let (holder, session) = (one.record.about.holder.clone(), one.record.id);
         let says = format!("{holder} {says}");
@@ -161,10 +159,19 @@ impl Found {
             let since = first.max(left);
             let grade = self.lasting(since, patience(ttl));
             let says = format!("{}: {number} in line behind {why}", lock.id.key);
-            let command = command("show --lock", lock.id.key.as_str());
-            self.tell((grade, "queue"), Subject::Key { lock: lock.id }, since, &says, command).number =
+            let command = command(&["show", "--lock"], lock.id.key.as_str());
+            self.tell((grade, "queue"), Subject::Key { lock: lock.id }, since, &says, &command).number =
                 number;
         }
         all
     }
+}
+
+/// Started again, an instance is the same: it has the same name, but for the number of its process.
+fn is_same(a: &Instance, b: &Instance) -> bool {
+    let [a, b] = [a, b].map(|one| {
+        let (name, pid) = (one.record.about.holder.as_str(), one.record.about.pid.to_string());
+        name.strip_suffix(&pid).filter(|name| name.ends_with('-')).unwrap_or(name).to_owned()
+    });
+    a == b
 }

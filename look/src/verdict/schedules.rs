@@ -1,6 +1,6 @@
 //! Schedules that are overdue, fail, are paused, or that nobody has.
 
-use super::{Found, Grade, Limits, Subject, command, count};
+use super::{Found, Grade, Limits, Subject, command, count, others};
 use crate::{
     Picture, ScheduleView, ago, length, one_line,
     schedule::{lock_of, on},
@@ -12,7 +12,7 @@ const UNOWNED: &str = "; start an instance that has it, or delete it (tenure for
 /// Ticks of a pause are counted up to here.
 const TICKS: usize = 100;
 
-impl Found {
+impl Found<'_> {
     pub(super) fn schedules(&mut self, picture: &Picture, limits: &Limits) {
         let is_whole = Kind::Schedule.spread().is_some_and(|all| picture.read.spreads.contains(&all));
         for view in picture.troubled() {
@@ -27,7 +27,7 @@ impl Found {
         let name = &record.id.name;
         let tell = |found: &mut Self, grade, since, says: String, verb| {
             let about = Subject::Schedule { schedule: name.clone() };
-            found.tell(grade, about, since, &format!("{name} {says}"), command(verb, name.as_str()));
+            found.tell(grade, about, since, &format!("{name} {says}"), &command(&[verb], name.as_str()));
         };
         let owner = view.owner.as_ref().filter(|owner| !owner.looks_dead);
         let of_whom = match &view.owner {
@@ -59,6 +59,12 @@ impl Found {
         } else if is_unowned && view.due.is_none() && !view.next.is_empty() {
             let says = format!("is {of_whom}: its next tick will not be run{advice}");
             tell(self, (grade, "nobody"), since, says, "history");
+        }
+        if let Some(first) = view.ledger.refused.first() {
+            let number = view.ledger.refused.len();
+            let says = format!("has entries that cannot be read: {}{}", first.refusal, others(number - 1));
+            tell(self, (Grade::Critical, "refused"), None, says, "history");
+            self.troubles.last_mut().expect("it was told").number = number;
         }
         if let Some(due) = view.due.filter(|due| now.since(*due) > patience.min(limits.overdue)) {
             let by = now.since(due);

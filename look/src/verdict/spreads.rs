@@ -1,8 +1,11 @@
 //! Tasks that run nowhere, fail or rest, and members that do not fit together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter,
+};
 
-use super::{APART, Found, Grade, Limits, NAMED, RECENT, Subject, command, count, listed, word};
+use super::{APART, Found, Grade, Limits, NAMED, RECENT, Subject, command, count, listed};
 use crate::{Picture, one_line, picture::HOUR, spread::Judged};
 use tenure::{
     model::{Holder, Key, Kind, LockId, StoreTime},
@@ -22,9 +25,9 @@ impl Judged<'_> {
 
     /// The command that shows the spread, or that task of it.
     fn show(&self, task: Option<&Key>) -> String {
-        let spread = word(self.status.spread.as_str());
-        let show = |task: &Key| command(&format!("show --task={spread}"), task.as_str());
-        task.map_or_else(|| command("spreads", self.status.spread.as_str()), show)
+        let spread = self.status.spread.as_str();
+        let show = |task: &Key| command(&["show", &format!("--task={spread}")], task.as_str());
+        task.map_or_else(|| command(&["spreads"], spread), show)
     }
 
     /// Says why a member takes no more tasks.
@@ -44,7 +47,7 @@ impl Judged<'_> {
     }
 }
 
-impl Found {
+impl Found<'_> {
     /// Judges the spreads. Returns the number of their tasks.
     pub(super) fn spreads(&mut self, picture: &Picture, limits: &Limits) -> usize {
         let (schedules, names) = (Kind::Schedule.spread(), picture.spread_names());
@@ -67,7 +70,7 @@ impl Found {
         for spread in limits.spreads.difference(&names) {
             let says = format!("no instance takes part in {spread}, and it has no tasks");
             let about = Subject::Spread { spread: spread.clone() };
-            self.tell((Grade::Critical, "unknown_spread"), about, None, &says, "tenure spreads".to_owned());
+            self.tell((Grade::Critical, "unknown_spread"), about, None, &says, "spreads");
         }
         tasks.iter().sum()
     }
@@ -93,11 +96,11 @@ impl Found {
         let (mends, advice) = match drained {
             _ if members.is_empty() => (spread.show(None), "no instance takes part"),
             _ if reasons.contains_key(ROOM) => {
-                let explain = |one: &&LockRecord| format!(" --explain={}", word(one.id.key.as_str()));
-                let explain = nowhere.first().map(explain).unwrap_or_default();
-                (command(&format!("spreads{explain}"), name.as_str()), "")
+                let explain = nowhere.first().map(|one| format!("--explain={}", one.id.key.as_str()));
+                let words: Vec<_> = iter::once("spreads").chain(explain.as_deref()).collect();
+                (command(&words, name.as_str()), "")
             }
-            Some(member) => (command("undrain", member.holder.as_str()), ""),
+            Some(member) => (command(&["undrain"], member.holder.as_str()), ""),
             None => (spread.show(None), "; start another instance, or raise a cap"),
         };
         // A change of the list is no trouble before a pause is over.
@@ -110,7 +113,7 @@ impl Found {
         let grade = self.grade(left, nowhere.len(), tasks.len() + never).max(self.grade(since, 0, 1));
         let is_wanted = grade > Grade::Passing && limits.spreads.contains(name);
         let grade = if is_wanted { Grade::Critical } else { grade };
-        self.tell((grade, "nowhere"), spread.about(), since, &says, mends).number = number;
+        self.tell((grade, "nowhere"), spread.about(), since, &says, &mends).number = number;
     }
 
     /// Tasks that fail or rest, by their errors.
@@ -141,7 +144,7 @@ impl Found {
                 if verb == "resting" { ("rests", number) } else { ("fails", number - usize::from(is_one)) };
             let sort = (self.grade(since, concerned, tasks.len()), sort);
             let command = spread.show((number == 1).then_some(keys[0]));
-            let told = self.tell(sort, spread.about(), since, &says, command);
+            let told = self.tell(sort, spread.about(), since, &says, &command);
             (told.number, told.detail) = (number, name.to_string());
         }
     }
@@ -184,10 +187,10 @@ impl Found {
             } else {
                 format!("{holder} is failing: tasks of {name} that it gave up run well elsewhere")
             };
-            let drain = command("drain", holder.as_str());
+            let drain = command(&["drain"], holder.as_str());
             let about = Subject::Instance { holder: holder.clone(), session: member.session };
             let sort = (Grade::Warning, "failing");
-            self.tell(sort, about, since, &says, drain).number = failures.len().max(1);
+            self.tell(sort, about, since, &says, &drain).number = failures.len().max(1);
         }
     }
 
@@ -226,7 +229,7 @@ impl Found {
                 let about = Subject::Key { lock: LockId::clone(first) };
                 let since = deaths.last().map(|(at, _)| *at);
                 let sort = (Grade::Warning, "deaths");
-                self.tell(sort, about, since, &says, spread.show(Some(&first.key))).number = number;
+                self.tell(sort, about, since, &says, &spread.show(Some(&first.key))).number = number;
                 return;
             }
             deaths.pop();
@@ -256,7 +259,7 @@ impl Found {
             let groups: Vec<_> = groups.values().map(|(holders, _)| listed(holders)).collect();
             let name = &spread.status.spread;
             let says = format!("members of {name} {how} ({}): finish the deploy", groups.join(" / "));
-            self.tell((grade, sort), spread.about(), since, &says, spread.show(None)).detail =
+            self.tell((grade, sort), spread.about(), since, &says, &spread.show(None)).detail =
                 name.to_string();
         }
     }

@@ -4,7 +4,7 @@ use tenure::{
     model::{LockId, ScheduleName, SessionId},
     store::LockRecord,
 };
-use tenure_look::{Group, Lock, Picture, shell_word};
+use tenure_look::{Group, Lock, Picture};
 
 use super::{
     list::Subject,
@@ -59,21 +59,21 @@ pub(super) fn of(subject: &Subject, picture: &Picture, read: &str) -> String {
             if picture.task_count(name) > TOLD {
                 text.push_str("There are more.\n");
             }
-            vec![(format!("tenure spreads {name}"), text)]
+            vec![(picture.command(&["spreads"], name.as_str()), text)]
         }
         Subject::Key(id) => key(id, picture, read),
         Subject::Schedule(id) => {
-            let history = (format!("tenure history {}", shell_word(id.name.as_str())), read.to_owned());
-            vec![("tenure schedules".to_owned(), schedule(&id.name, picture)), history]
+            let history = (picture.command(&["history"], id.name.as_str()), read.to_owned());
+            vec![(picture.command(&["schedules"], ""), schedule(&id.name, picture)), history]
         }
-        Subject::Change(_) => vec![("tenure watch".to_owned(), change(subject, picture))],
+        Subject::Change(_) => vec![(picture.command(&["watch"], ""), change(subject, picture))],
     };
     let parts: Vec<_> = parts.into_iter().map(|(command, text)| format!("{command}\n{text}")).collect();
     parts.join("\n")
 }
 
 fn instance(session: SessionId, picture: &Picture) -> Vec<Part> {
-    let (command, now) = ("tenure instances --all".to_owned(), picture.now());
+    let (command, now) = (picture.command(&["instances", "--all"], ""), picture.now());
     let Some(one) = picture.instance(session) else {
         return vec![(command, format!("The record of session {session} was removed.\n"))];
     };
@@ -90,18 +90,19 @@ fn instance(session: SessionId, picture: &Picture) -> Vec<Part> {
     let locks: Vec<_> = locks.collect();
     let mut parts = vec![(command, out::fields(&fields))];
     if !locks.is_empty() {
-        let holder = shell_word(one.record.about.holder.as_str());
-        parts.push((format!("tenure ls --held-by {holder}"), ls::table(&locks, false, now)));
+        let held_by = format!("--held-by={}", one.record.about.holder);
+        parts.push((picture.command(&["ls", &held_by], ""), ls::table(&locks, false, now)));
     }
     parts
 }
 
 fn key(id: &LockId, picture: &Picture, read: &str) -> Vec<Part> {
-    let key = shell_word(id.key.as_str());
-    let mut parts = vec![(format!("tenure show {key} {}", named::option(&id.kind)), read.to_owned())];
+    let (key, option) = (id.key.as_str(), named::option(&id.kind));
+    let mut parts = vec![(picture.command(&["show", &option], key), read.to_owned())];
     let reasons = picture.lock(id).map(|record| picture.reasons(record)).unwrap_or_default();
     if let Some(spread) = id.kind.spread().filter(|_| !reasons.is_empty()) {
-        parts.push((format!("tenure spreads {spread} --explain {key}"), reasons.join("\n") + "\n"));
+        let explain = format!("--explain={key}");
+        parts.push((picture.command(&["spreads", &explain], spread.as_str()), reasons.join("\n") + "\n"));
     }
     parts
 }
