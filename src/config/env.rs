@@ -1,8 +1,6 @@
 //! A configuration from variables.
 
-use std::ffi::OsString;
-
-use figment::value::{Dict, Value};
+use std::{collections::BTreeMap, ffi::OsString};
 
 use super::{
     ConfigError, ElectConfig, near,
@@ -18,7 +16,7 @@ pub fn read(
     prefix: &str,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<ElectConfig, ConfigError> {
-    let (mut written, mut retention) = (Dict::new(), Dict::new());
+    let mut written = BTreeMap::new();
     for (name, value) in variables {
         // A name that is not UTF-8 is none of ours.
         let Some(name) = name.to_str() else { continue };
@@ -27,10 +25,7 @@ pub fn read(
             let Ok(value) = value.into_string() else {
                 return Err(ConfigError::new(name, format!("the value of {name} is not UTF-8")));
             };
-            match field.strip_prefix("retention.") {
-                Some(field) => retention.insert(field.to_owned(), Value::from(value)),
-                None => written.insert(field.to_owned(), Value::from(value)),
-            };
+            written.insert(field.to_owned(), value.into());
             continue;
         }
         let near = near::names(&rest.to_ascii_uppercase(), FIELDS.into_iter().map(variable));
@@ -40,7 +35,6 @@ pub fn read(
             return Err(ConfigError::new(name, message));
         }
     }
-    written.insert("retention".to_owned(), Value::from(retention));
     read::read(written, &|field| format!("{prefix}{}", variable(field)))
 }
 

@@ -328,8 +328,8 @@ fn derived_settings_are_not_written_as_if_chosen() {
 
         [retention]
         locks = "7d"
-        runs = "7d"
         run_entries = 100
+        runs = "7d"
         sessions = "1d"
     "#]]
     .assert_eq(&toml::to_string(&config()).unwrap());
