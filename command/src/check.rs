@@ -218,6 +218,7 @@ impl Judged {
                 lock.kind.spread().is_some_and(|spread| limits.spreads.contains(&spread))
             }
             Subject::Instance { .. } => instances.is_some() && trouble.sort == "failing",
+            Subject::Store => trouble.sort == "all_silent",
             _ => false,
         };
         if *all {

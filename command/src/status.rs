@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde::Serialize;
-use tenure_look::{Grade, Limits, Verdict, ago, length};
+use tenure_look::{Grade, Limits, Verdict, ago};
 
 use crate::{
     check::{self, State},
@@ -57,8 +57,10 @@ fn text(verdict: &Verdict, shown: usize, program: &str) -> String {
     let mut lines = vec![format!("{}: {}", verdict.head(), verdict.sums())];
     for one in verdict.troubles.iter().take(shown) {
         let (grade, says, command) = (one.grade.as_str(), &one.says, &one.command);
-        let untold = one.since.filter(|since| !says.contains(&length(verdict.now.since(*since))));
-        let since = untold.map(|since| format!(" ({})", ago(since, verdict.now))).unwrap_or_default();
+        let since = one
+            .untold(verdict.now)
+            .map(|since| format!(" ({})", ago(since, verdict.now)))
+            .unwrap_or_default();
         lines.push(format!("{grade:<8}  {says}{since}\n          -> {command}"));
     }
     if verdict.troubles.len() > shown {

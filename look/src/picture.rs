@@ -52,7 +52,7 @@ pub struct Picture {
     /// Waiters for plain locks.
     pub(crate) queues: BTreeMap<LockId, Queue>,
     /// Records that could not be read, until their source was read again.
-    refused: BTreeMap<Source, Vec<(String, Refusal)>>,
+    pub(crate) refused: BTreeMap<Source, Vec<(String, Refusal)>>,
     pub(crate) read: Coverage,
     pub(crate) unreadable: BTreeMap<Area, String>,
     pub(crate) trouble: Option<String>,
@@ -69,6 +69,20 @@ pub(crate) enum Source {
     Locks(Kind),
     Schedules,
     Schedule(ScheduleName),
+}
+
+impl Source {
+    /// The words of the command that lists these records, and those that cannot be used.
+    pub(crate) fn listing(&self) -> String {
+        match self {
+            Self::Sessions => "instances --all".to_owned(),
+            Self::Locks(kind) => match kind.spread().filter(|_| *kind != Kind::Schedule) {
+                Some(spread) => verdict::command(&["spreads"], spread.as_str()),
+                None => "ls".to_owned(),
+            },
+            Self::Schedules | Self::Schedule(_) => "schedules".to_owned(),
+        }
+    }
 }
 
 /// Part of a namespace that is read by itself.

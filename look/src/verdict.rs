@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fmt::Display, time::Duration};
 
 use serde::Serialize;
 
-use crate::{Picture, ScheduleView, ago, count, one_line, picture, schedule::patience, shell_word};
+use crate::{Picture, ScheduleView, ago, count, length, one_line, picture, schedule::patience, shell_word};
 use tenure::model::{Holder, LockId, ScheduleName, SessionId, SpreadName, StoreTime};
 
 /// A hand-over in order takes no longer: what is younger is no more than passing.
@@ -122,6 +122,12 @@ impl Subject {
 }
 
 impl Trouble {
+    /// Returns its start, unless its sentence says how long ago that was.
+    #[must_use]
+    pub fn untold(&self, now: StoreTime) -> Option<StoreTime> {
+        self.since.filter(|since| !self.says.contains(&length(now.since(*since))))
+    }
+
     /// Returns the troubles of a schedule, by its own records. `ttl` is that of its fleet.
     #[must_use]
     pub fn of_schedule(schedule: &ScheduleView, limits: &Limits, ttl: Duration, now: StoreTime) -> Vec<Self> {
@@ -148,6 +154,8 @@ impl Verdict {
     #[must_use]
     pub fn head(&self) -> String {
         match self.needing() {
+            // No record tells whether there should be some.
+            0 if self.alive == 0 => "no instance runs".to_owned(),
             0 => "all is well".to_owned(),
             1 => "1 trouble needs attention".to_owned(),
             needing => format!("{needing} troubles need attention"),
@@ -172,8 +180,8 @@ impl Picture {
         let unread = found.store(self);
         let tasks = found.spreads(self, limits);
         found.schedules(self, limits);
-        let alive = found.instances(self, tasks);
         let waiting = found.queues(self);
+        let alive = found.instances(self, tasks, limits);
         let last_failure = schedules::last_failure(self).max(spreads::last_failure(self));
         let (troubles, schedules) = (found.merged(), self.schedules.len());
         Verdict { troubles, alive, tasks, schedules, waiting, last_failure, unread, now: self.now }

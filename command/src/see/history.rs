@@ -1,13 +1,15 @@
 //! `tenure history`: the ledger of a schedule, or what people did.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use serde::Serialize;
 use tenure::{
     StoreError,
-    model::{Entry, RunRecord, ScheduleId, ScheduleName, StoreTime},
+    model::{Entry, RunRecord, ScheduleId, ScheduleName, SessionId, StoreTime},
     store::ScheduleSeen,
 };
-use tenure_look::{Change, Reader};
+use tenure_look::{Change, Reader, ended};
 
 use super::look::{Found, OpenNamespace, PAGE, said};
 use crate::{
@@ -48,6 +50,9 @@ pub(super) struct Ledger {
     runs: Found<RunRecord>,
     /// Runs up to this instant may have been removed.
     mark: Option<StoreTime>,
+    /// Runners of runs without an end that are there.
+    #[serde(skip)]
+    alive: BTreeSet<SessionId>,
 }
 
 pub(crate) async fn run(common: &Common, history: History) -> Result<u8, Failure> {
@@ -101,7 +106,11 @@ pub(super) async fn read(look: &Reader, schedule: ScheduleId, at_most: usize) ->
             runs.more = true;
         }
         if runs.more || after.is_none() {
-            return Ok(Ledger { schedule, runs, mark });
+            let on = runs.items.iter().filter(|run| run.finish.is_none()).map(|run| run.session);
+            let on: BTreeSet<_> = on.collect();
+            let (lives, now) = (look.observe(on.iter().copied()).await?, look.now());
+            let alive = on.into_iter().filter(|one| !lives.life(*one, now).looks_dead()).collect();
+            return Ok(Ledger { schedule, runs, mark, alive });
         }
     }
 }
@@ -121,12 +130,12 @@ pub(super) fn table(ledger: &Ledger) -> String {
     }
     let mut table = Table::new(["INSTANT", "WHAT", "LATE", "TOOK", "ENDED", "HOLDER", "ATTEMPT", "NOTE"]);
     for run in &ledger.runs.items {
-        table.row(row(run));
+        table.row(row(run, ledger.alive.contains(&run.session)));
     }
     table.render() + &ledger.runs.notes()
 }
 
-fn row(run: &RunRecord) -> [String; 8] {
+fn row(run: &RunRecord, is_on: bool) -> [String; 8] {
     let none = || "-".to_owned();
     let instant = times::local(run.id.instant);
     if let Some(skipped) = &run.skipped {
@@ -149,7 +158,7 @@ fn row(run: &RunRecord) -> [String; 8] {
         what.to_owned(),
         times::length(run.lateness()),
         finish.map_or_else(none, |finish| times::length(finish.at.since(run.started))),
-        finish.map_or_else(|| "no end yet".to_owned(), |finish| finish.outcome.as_str().to_owned()),
+        ended(run, is_on).to_owned(),
         run.holder.to_string(),
         run.attempt.to_string(),
         said(finish.and_then(|finish| finish.error.as_ref())),
@@ -160,7 +169,7 @@ fn row(run: &RunRecord) -> [String; 8] {
 mod tests {
     use std::time::Duration;
 
-    use tenure::model::{Finish, Outcome, RunId, SessionId, Skipped, Term, Why};
+    use tenure::model::{Finish, Outcome, RunId, Skipped, Term, Why};
 
     use super::*;
 
@@ -172,13 +181,14 @@ mod tests {
         let tick = RunId::tick(schedule, at);
         let mut run =
             RunRecord::new(tick, SessionId::from_u128(1), "pod-1".parse().unwrap(), Term::new(5), started);
-        assert_eq!(row(&run)[1..], ["tick", "3 s", "-", "no end yet", "pod-1", "1", "-"]);
+        assert_eq!(row(&run, true)[1..], ["tick", "3 s", "-", "is on", "pod-1", "1", "-"]);
+        assert_eq!(row(&run, false)[4], "its runner died");
         let mut finish = Finish::new(started.plus(Duration::from_secs(61)), Outcome::Failed);
         finish.error = Some(Why::shortened("disk full"));
         run.finish = Some(finish);
-        assert_eq!(row(&run)[1..], ["tick", "3 s", "61 s", "failed", "pod-1", "1", "disk full"]);
+        assert_eq!(row(&run, true)[1..], ["tick", "3 s", "61 s", "failed", "pod-1", "1", "disk full"]);
         run.skipped = Some(Skipped { from: at, count: 2, why: Why::shortened("late") });
-        assert_eq!(row(&run)[1], "2 ticks not run");
-        assert!(row(&run)[7].ends_with(": late"));
+        assert_eq!(row(&run, true)[1], "2 ticks not run");
+        assert!(row(&run, true)[7].ends_with(": late"));
     }
 }

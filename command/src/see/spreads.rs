@@ -147,7 +147,7 @@ pub(super) fn text(spread: &SpreadView, now: StoreTime) -> String {
     if spread.members.is_empty() {
         text.push_str("No living instance takes part.\n");
     } else {
-        let mut table = Table::new(["MEMBER", "PLACE", "STATE", "TASKS", "SHARE"]);
+        let mut table = Table::new(["MEMBER", "PLACE", "STATE", "TASKS", "OF", "SHARE"]);
         for SpreadMember { member, life, .. } in &spread.members {
             let terms = terms(&member.share);
             table.row([
@@ -155,15 +155,16 @@ pub(super) fn text(spread: &SpreadView, now: StoreTime) -> String {
                 format!("{}:{}", member.host, member.pid),
                 if member.failing && *life == Liveness::Alive { "failing" } else { life.as_str() }.to_owned(),
                 member.tasks.to_string(),
+                member.share.known.map_or_else(|| "-".to_owned(), |known| known.to_string()),
                 if terms.is_empty() { "-".to_owned() } else { terms },
             ]);
         }
         text.push_str(&table.render());
     }
-    if let Some(wanted) = spread.wanted.filter(|_| spread.never_ran > 0) {
-        let ran = wanted.saturating_sub(spread.never_ran);
-        let never = spread.never_ran;
-        let _ = writeln!(text, "\n{wanted} wanted, {ran} ever ran, {never} never");
+    let (on_record, never) = (spread.tasks.len(), spread.never_ran);
+    if let Some(wanted) = spread.wanted.filter(|wanted| never > 0 || *wanted < on_record) {
+        let ran = wanted.saturating_sub(never);
+        let _ = writeln!(text, "\n{wanted} wanted, {ran} ever ran, {never} never; {on_record} on record");
     }
     if !spread.tasks.is_empty() {
         let mut table = Table::new(["TASK", "STATE", "HOLDER", "NOTE"]);

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Found, Grade, Subject, command, count, others};
+use super::{Found, Grade, Limits, Subject, command, count, others};
 use crate::{Instance, Liveness, Picture, ago, length, schedule::patience};
-use tenure::{model::StoreTime, store::Drained};
+use tenure::{
+    model::StoreTime,
+    store::{Drained, Refusal},
+};
 
 const INSTANCES: &str = "instances";
 /// Deaths of one instance within an hour that are more than bad luck.
@@ -28,10 +31,11 @@ impl Found<'_> {
         for (part, why) in picture.unreadable() {
             tell(Grade::Warning, "unreadable", None, format!("the {part} cannot be read: {why}"));
         }
-        let refused = picture.refused();
-        if let Some(first) = refused.first() {
-            let says = format!("{}: {}{}", first.record, first.refusal, others(refused.len() - 1));
-            self.tell((Grade::Critical, "refused"), Subject::Store, None, &says, "doctor").number =
+        for (source, refused) in &picture.refused {
+            let Some((record, refusal)) = refused.first() else { continue };
+            let cure = if matches!(refusal, Refusal::Layout { .. }) { ": upgrade this one" } else { "" };
+            let says = format!("{record}: {refusal}{cure}{}", others(refused.len() - 1));
+            self.tell((Grade::Critical, "refused"), Subject::Store, None, &says, &source.listing()).number =
                 refused.len();
         }
         let (read, names) = (picture.read(), picture.spread_names());
@@ -47,7 +51,7 @@ impl Found<'_> {
     }
 
     /// Judges the instances, of which there are so many tasks. Returns how many beat.
-    pub(super) fn instances(&mut self, picture: &Picture, tasks: usize) -> usize {
+    pub(super) fn instances(&mut self, picture: &Picture, tasks: usize, limits: &Limits) -> usize {
         let (all, now) = (picture.instances(), self.now);
         let of = |life| all.iter().filter(|one| one.life == life).collect::<Vec<_>>();
         let (alive, silent) = (of(Liveness::Alive), of(Liveness::Silent));
@@ -58,10 +62,10 @@ impl Found<'_> {
                 "none of {} instances beats, since {age}: the store takes no writes, or all of them have stopped",
                 silent.len()
             );
-            // A fleet that is started anew all at once is back by then; and no effect is worse than its cause.
-            let worst = self.troubles.iter().map(|one| one.grade).max().unwrap_or(Grade::Passing);
-            let is_back = self.grade(since, 0, 1) == Grade::Passing;
-            let grade = if is_back { worst } else { Grade::Critical };
+            // All else follows from that, or can wait.
+            self.troubles.retain(|one| one.about == Subject::Store);
+            let is_long = self.grade(since, 0, 1) > Grade::Passing || !limits.spreads.is_empty();
+            let grade = if is_long { Grade::Critical } else { Grade::Warning };
             self.tell((grade, "all_silent"), Subject::Store, since, &says, "doctor").number = silent.len();
         } else {
             for one in silent {
@@ -96,11 +100,17 @@ impl Found<'_> {
                 (clock.ahead_ms.unsigned_abs(), if clock.ahead_ms > 0 { "ahead of" } else { "behind" });
             let (who, about) = match clock.instance.clone() {
                 Some((session, holder)) => (holder.to_string(), Subject::Instance { holder, session }),
-                None => ("this machine, which looks,".to_owned(), Subject::Store),
+                None => ("this machine".to_owned(), Subject::Store),
             };
             let by = length(Duration::from_millis(by));
-            let says = format!("the clock of {who} is {by} {ahead} the others': mend it");
-            self.tell((Grade::Warning, "clock"), about, None, &says, "doctor");
+            let says = if clock.instance.is_some() {
+                format!("the clock of {who} is {by} {ahead} the others': mend it")
+            } else {
+                format!(
+                    "the clock of {who} is {by} {ahead} the times on record: mend it, or the store's clock"
+                )
+            };
+            self.tell((Grade::Warning, "clock"), about, None, &says, INSTANCES);
         }
         for deaths in of(Liveness::Dead).chunk_by(|a, b| is_same(a, b)) {
             let Some((one, death)) = deaths.last().and_then(|one| Some((one, one.record.death.as_ref()?)))

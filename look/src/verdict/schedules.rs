@@ -86,7 +86,12 @@ impl Found<'_> {
             let since = failed.take(failures as usize).last().map(|run| run.id.instant);
             let end = view.status.last.as_ref().and_then(|last| last.finish.as_ref());
             let error = end.and_then(|end| end.error.as_ref()).map(|error| one_line(&format!(": {error}")));
-            let times = if failures == 1 { "once".to_owned() } else { format!("{failures} times in a row") };
+            let is_least = failures as usize >= ScheduleView::RUNS && !view.ledger.is_all;
+            let times = match failures {
+                1 => "once".to_owned(),
+                _ if is_least => format!("at least {failures} times in a row"),
+                _ => format!("{failures} times in a row"),
+            };
             let grade = if failures >= limits.failures { Grade::Critical } else { Grade::Warning };
             let error = error.unwrap_or_default();
             tell(self, (grade, "failures"), since, format!("has failed {times}{error}"), "history");

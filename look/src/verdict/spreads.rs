@@ -59,12 +59,15 @@ impl Found<'_> {
             self.failing(spread);
             self.blamed(spread);
             self.deaths(spread);
-            self.differ(spread, ("tasks_differ", "know different tasks"), |_, member| {
+            let shows = spread.show(None);
+            self.differ(spread, ("tasks_differ", "know different tasks", &shows), |_, member| {
                 (member.share.digest, member.share.known_since)
             });
-            self.differ(spread, ("versions_differ", "plan by different versions"), |record, _| {
-                (record.about.plan_version.into(), Some(record.started))
-            });
+            self.differ(
+                spread,
+                ("versions_differ", "plan by different versions", "instances"),
+                |record, _| (record.about.plan_version.into(), Some(record.started)),
+            );
             spread.wanted.unwrap_or(spread.status.tasks.len())
         });
         for spread in limits.spreads.difference(&names) {
@@ -240,7 +243,7 @@ impl Found<'_> {
     fn differ(
         &mut self,
         spread: &Judged<'_>,
-        (sort, how): (&'static str, &str),
+        (sort, how, shows): (&'static str, &str, &str),
         of: impl Fn(&SessionRecord, &Member) -> (u64, Option<StoreTime>),
     ) {
         let mut groups: BTreeMap<u64, (Vec<_>, Vec<_>)> = BTreeMap::new();
@@ -259,8 +262,7 @@ impl Found<'_> {
             let groups: Vec<_> = groups.values().map(|(holders, _)| listed(holders)).collect();
             let name = &spread.status.spread;
             let says = format!("members of {name} {how} ({}): finish the deploy", groups.join(" / "));
-            self.tell((grade, sort), spread.about(), since, &says, &spread.show(None)).detail =
-                name.to_string();
+            self.tell((grade, sort), spread.about(), since, &says, shows).detail = name.to_string();
         }
     }
 }

@@ -59,7 +59,7 @@ impl Screen {
                         span class=(format!("badge {class}")) { (one.grade.as_str()) } " "
                         @if let Some(to) = address(base, &one.about) { a href=(to) { (name(&one.says)) } }
                         @else { (name(&one.says)) }
-                        @if let Some(at) = one.since { " " span.quiet { (since(at, *now)) } }
+                        @if let Some(at) = one.untold(*now) { " " span.quiet { (since(at, *now)) } }
                         " " code { (one.command) }
                     }
                 }
