@@ -14,7 +14,6 @@ mod left_out;
 mod memory;
 #[path = "support/numbers.rs"]
 mod numbers;
-mod quoted;
 mod reference;
 #[path = "support/wait.rs"]
 mod wait;

@@ -1,6 +1,7 @@
 //! Names that look like a slip of another.
 
-/// Number of letters that may be wrong in a name that is taken for another.
+/// Number of letters that may be wrong in a name that is taken for another. `TENURE_STORE`, which is the
+/// command's own, is three from any field.
 const NEAR: usize = 2;
 
 /// Returns the names that are nearest to this one, if any are near at all.

@@ -27,7 +27,7 @@ use crate::{
     sync::locked,
 };
 
-/// Schedules that their new owner reads at a time.
+/// Schedules that their new owner reads at a time: ten thousand that move at once do not delay beats.
 const LOADING: usize = 32;
 /// Pause after a first read that failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);

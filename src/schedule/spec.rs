@@ -90,12 +90,13 @@ impl fmt::Display for PolicyError {
 
 impl std::error::Error for PolicyError {}
 
-/// Most late ticks that are run one after the other.
+/// Most late ticks that are run one after the other: more would delay the next one for hours.
 const MOST_LATE: u32 = 10_000;
 /// Shortest window: no tick is on time to the millisecond.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
 /// Shortest first rest between tries: each try costs the store a write.
 const SHORTEST_REST: Duration = Duration::from_millis(10);
+/// Smallest history of a schedule: its next owner continues from there.
 const SHORTEST_HISTORY: Duration = Duration::from_secs(60 * 60);
 const SMALLEST_HISTORY: usize = 10;
 

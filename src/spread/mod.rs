@@ -82,7 +82,8 @@ use shared::Shared;
 use source::{Source, TaskRegistry};
 use worker::{Done, JobRules};
 
-/// Failures in a row before a task rests, and another instance tries.
+/// Failures in a row before a task rests, and another instance tries: the rests between them add up to more
+/// than a restart of a dependency takes.
 const TRIES: u32 = 5;
 
 /// Shortest rest: with a shorter one an instance would do nothing but begin again.

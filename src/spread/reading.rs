@@ -15,7 +15,7 @@ use crate::{
 const PAGE: usize = 1000;
 /// Records of each sort read by an occasional look, where hints report what changes.
 const ROLLING: usize = 100;
-/// Number of beating members after it on the ring that each member watches.
+/// Number of beating members after it on the ring that each member watches: two may die with the one they watch.
 const WATCHED: usize = 3;
 
 /// Read to be made.

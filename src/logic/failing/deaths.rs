@@ -8,13 +8,14 @@ use crate::{
     store::{Death, DeathRow, Ended, Past, SessionRecord},
 };
 
-/// Pauses after so many deaths in a row, in seconds; after more, as after the last one.
+/// Pauses after so many deaths in a row, in seconds; after more, as after the last one. Chance kills no task three
+/// times within minutes, and one that kills again and again costs a process each ten minutes.
 const PAUSES: [u64; 9] = [0, 0, 0, 10, 30, 60, 180, 300, 600];
 /// After so long a time of running the next death begins another row.
 pub(crate) const WELL: Duration = Duration::from_secs(5 * 60);
 /// After so many in a row a task is not moved to even out the counts: what dies together would move together.
 const AGAIN: u32 = 2;
-/// A death is of no interest after so long.
+/// A death is of no interest after so long: longer than a row whose pauses have grown.
 const REMEMBERED: Duration = Duration::from_secs(2 * 60 * 60);
 
 impl DeathRow {

@@ -15,7 +15,8 @@ const PART: u32 = 12;
 const SHORTEST: Duration = Duration::from_secs(1);
 /// Longest rest: what an operator mends in the night works before they have gone to bed again.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
-/// Number of members that give a task up in a row before it rests for longer.
+/// Number of members that give a task up in a row before it rests for longer: one machine may be broken,
+/// and a second by chance.
 const MEMBERS: usize = 3;
 /// A row of failures is over if no member tried for so long, though the task was open.
 const FORGOTTEN: Duration = Duration::from_secs(60 * 60);

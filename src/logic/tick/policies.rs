@@ -79,6 +79,7 @@ pub enum OnCrash {
 }
 
 impl Default for OnCrash {
+    /// At least once, in five attempts: a tick that kills its runner does not kill all instances for ever.
     fn default() -> Self {
         Self::AtLeastOnce { attempts: 5 }
     }

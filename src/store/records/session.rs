@@ -204,7 +204,7 @@ impl Share {
 pub struct Buckets(Arc<[u8; Self::COUNT]>);
 
 impl Buckets {
-    /// Number of parts.
+    /// Number of parts: with a byte for each, 1 KiB in a record, however large the set.
     pub const COUNT: usize = 1024;
 
     /// Of these digests, in the order of the parts.

@@ -39,10 +39,12 @@ use crate::{
 
 /// Between two attempts, and then twice as long each time.
 const FIRST_REST: Duration = Duration::from_secs(2);
-/// No longer than this. A client that worked for so long counts as a success.
+/// No longer than this: logins that fail so rarely lock no user out, and fill no server's log. A client that
+/// worked for so long counts as a success.
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
-/// A client is made anew if it has answered nothing for so long.
+/// A client is made anew if it has answered nothing for so long: longer than an election, and than a start
+/// of the server.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// The number of heartbeats that go on at once: one, and those before it that are not answered.

@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// The number of locks one call looks at.
+/// The number of locks one call looks at: some 50 ms of the server's time.
 const LOOKED_AT: usize = 10_000;
 /// The most records of one sort that a call changes or removes.
 const AT_ONCE: usize = 1000;
