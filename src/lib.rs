@@ -60,35 +60,7 @@
 //! | see the holder of each key | [`Elect::locked_keys`], [`Elect::watch`], [`Elect::events`], [`Elect::health`] |
 //! | end | [`Elect::close`] |
 //!
-//! # Words
-//!
-//! | word | meaning |
-//! |---|---|
-//! | namespace | the instances that share keys; (namespace, kind, key) is unique, and the kinds are lock, task of a spread, schedule |
-//! | instance | one running engine in a program; usually one per process |
-//! | holder | the name people know an instance by, such as its pod's; and whoever holds a lock now |
-//! | session | an instance's lease on life in the store, with a new id at each start: alive, then dead for ever |
-//! | beat | a heartbeat: the write that keeps a session alive |
-//! | key | the name of what only one instance may do at a time |
-//! | lock | the record of a key and its holder: a session, never a name |
-//! | ticket | one request for a key, the same over its retries; a granted lock names the ticket it was granted to |
-//! | term | the fencing number of a lock: strictly larger with every change of holder |
-//! | lease | what a job gets: key, term, since when, and how long it is valid by *this* machine's clock |
-//! | waiter | an instance that queues for a lock |
-//! | successor | the instance that a lock is handed to, or that is to get a task |
-//! | expiring | the state of a session whose end is near because no beat is acknowledged: its jobs are cancelled, and nothing new begins |
-//! | evidence | what entitles an observer to declare a session dead |
-//! | spread | N keyed tasks over the instances that take part |
-//! | task | one key of a spread, and the job that runs under it |
-//! | share | what a member says of its part in a spread: the tasks it knows, its cap, its weight |
-//! | resting | of a task that failed too often in a row, or whose holders died: its key is closed for a while |
-//! | schedule | a cron-style job, which runs once per tick over the fleet |
-//! | tick | a nominal instant of a schedule |
-//! | run | one execution of a tick, or of a `run_now`; it may take several attempts |
-//! | ledger | the record of every run of a schedule, and of the ticks that were not run |
-//! | hint | a notification that shortens a wait and decides nothing |
-//!
-//! [All of them](https://docs.rs/crate/tenure/latest/source/docs/design.md).
+//! The words are those of the [glossary](https://docs.rs/crate/tenure/latest/source/docs/glossary.md).
 //!
 //! # Modules
 //!

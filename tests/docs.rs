@@ -375,24 +375,19 @@ fn every_test_that_a_promise_names_exists() {
     assert!(named > 200, "only {named} names");
 }
 
-/// Rows of the glossary, which is the last section of `docs/design.md`.
-fn glossary() -> BTreeSet<String> {
-    let (_, page) = pages().into_iter().find(|(path, _)| path == "docs/design.md").unwrap();
-    let (_, section) = page.split_once("\n## What do the words mean?\n").unwrap();
-    section.lines().filter(|line| line.starts_with("| ")).map(ToOwned::to_owned).collect()
-}
-
 #[test]
-fn the_words_of_the_crate_and_of_the_timeline_are_those_of_the_glossary() {
-    let glossary = glossary();
-    let source = fs::read_to_string(root().join("src/lib.rs")).unwrap();
-    let of_crate = source.split_once("//! # Words").unwrap().1.split_once("//! # Modules").unwrap().0;
-    let page = fs::read_to_string(root().join("docs/how-it-works.md")).unwrap();
-    let of_page = page.split_once("\n## Words\n").unwrap().1.split_once("\n## ").unwrap().0;
-    let rows = of_crate.lines().chain(of_page.lines()).map(|line| line.trim_start_matches("//! "));
-    let rows: Vec<_> = rows.filter(|line| line.starts_with("| ")).collect();
-    assert!(rows.len() > 30, "{rows:?}");
-    for row in rows {
-        assert!(glossary.contains(row), "not in the glossary: {row}");
+fn each_word_of_the_glossary_has_one_meaning_and_is_a_word_of_the_code() {
+    let mut all = Vec::new();
+    for folder in ["src", "look/src", "command/src"] {
+        sources(&root().join(folder), &mut all);
+    }
+    let code: String = all.into_iter().map(|(_, text)| text.to_lowercase()).collect();
+    let page = fs::read_to_string(root().join("docs/glossary.md")).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+    let words: Vec<_> = rows.map(|(word, _)| word).filter(|word| *word != "word").collect();
+    assert!(words.len() > 60, "{words:?}");
+    for word in &words {
+        assert_eq!(words.iter().filter(|other| *other == word).count(), 1, "{word} stands there twice");
+        assert!(code.contains(word), "no code says {word}");
     }
 }

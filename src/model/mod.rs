@@ -1,7 +1,7 @@
 //! Plain data that users and stores share: names, ids, instants, losses, runs. No clock, no I/O.
 //!
-//! The words are those of the [glossary](crate#words). The other records, and what may happen to them, are under
-//! [`store`](crate::store).
+//! The words are those of the [glossary](https://docs.rs/crate/tenure/latest/source/docs/glossary.md). The other records,
+//! and what may happen to them, are under [`store`](crate::store).
 
 mod digest;
 mod ids;
