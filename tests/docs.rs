@@ -222,12 +222,17 @@ fn every_sort_of_work_is_documented_with_what_it_means_if_it_does_not_work() {
 /// Pages for users and contributors, by path.
 fn pages() -> Vec<(String, String)> {
     let root = root();
-    let docs = fs::read_dir(root.join("docs")).unwrap().filter_map(|entry| {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        name.strip_suffix(".md").map(|name| format!("docs/{name}.md"))
+    let mut paths = vec!["README.md".to_owned(), "CONTRIBUTING.md".to_owned()];
+    files_below(&root.join("docs"), &mut |path| {
+        if path.extension().is_some_and(|extension| extension == "md") {
+            paths.push(path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned());
+        }
     });
-    let paths = docs.chain(["README.md".to_owned(), "CONTRIBUTING.md".to_owned()]);
-    paths.map(|path| (path.clone(), fs::read_to_string(root.join(path)).unwrap())).collect()
+    let read = |path: String| {
+        let text = fs::read_to_string(root.join(&path)).unwrap();
+        (path, text)
+    };
+    paths.into_iter().map(read).collect()
 }
 
 /// Code blocks of a page: the words behind the fence, and the text.
