@@ -388,8 +388,8 @@ fn each_word_of_the_glossary_has_one_meaning_and_is_a_word_of_the_code() {
     }
     let code: String = all.into_iter().map(|(_, text)| text.to_lowercase()).collect();
     let page = fs::read_to_string(root().join("docs/glossary.md")).unwrap();
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
-    let words: Vec<_> = rows.map(|(word, _)| word).filter(|word| *word != "word").collect();
+    let lines = page.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**: "));
+    let words: Vec<_> = lines.map(|(word, _)| word).collect();
     assert!(words.len() > 60, "{words:?}");
     for word in &words {
         assert_eq!(words.iter().filter(|other| *other == word).count(), 1, "{word} stands there twice");
