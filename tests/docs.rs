@@ -380,6 +380,49 @@ fn every_test_that_a_promise_names_exists() {
     assert!(named > 200, "only {named} names");
 }
 
+/// Text of a page without its code blocks.
+fn prose(page: &str) -> String {
+    page.split("```").step_by(2).collect()
+}
+
+/// Name by which a link finds a heading.
+fn anchor(heading: &str) -> String {
+    let name = heading.trim().to_lowercase().replace(' ', "-");
+    name.chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, '-' | '_')).collect()
+}
+
+#[test]
+fn every_link_between_pages_leads_to_a_file_and_a_heading() {
+    let (mut followed, mut wrong) = (0, Vec::new());
+    for (path, page) in pages() {
+        let own = root().join(&path);
+        for link in prose(&page).split("](").skip(1) {
+            let link = link.split(')').next().unwrap();
+            if link.contains("://") {
+                continue;
+            }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { own.clone() } else { own.parent().unwrap().join(file) };
+            let has_heading = |page: String| {
+                let text = prose(&page);
+                let mut headings = text.lines().filter(|line| line.starts_with('#'));
+                headings.any(|line| anchor(line.trim_start_matches('#')) == heading)
+            };
+            let exists = if heading.is_empty() {
+                target.exists()
+            } else {
+                fs::read_to_string(&target).is_ok_and(has_heading)
+            };
+            if !exists {
+                wrong.push(format!("{path}: {link}"));
+            }
+            followed += 1;
+        }
+    }
+    assert!(followed > 100, "only {followed} links");
+    assert!(wrong.is_empty(), "these lead nowhere: {wrong:#?}");
+}
+
 #[test]
 fn each_word_of_the_glossary_has_one_meaning_and_is_a_word_of_the_code() {
     let mut all = Vec::new();
