@@ -219,10 +219,13 @@ fn every_sort_of_work_is_documented_with_what_it_means_if_it_does_not_work() {
     assert_eq!(told, works);
 }
 
+/// Pages beside the folder `docs`.
+const OTHER_PAGES: [&str; 4] = ["README.md", "CONTRIBUTING.md", "benches/RESULTS.md", "sim/RUNS.md"];
+
 /// Pages for users and contributors, by path.
 fn pages() -> Vec<(String, String)> {
     let root = root();
-    let mut paths = vec!["README.md".to_owned(), "CONTRIBUTING.md".to_owned()];
+    let mut paths = OTHER_PAGES.map(ToOwned::to_owned).to_vec();
     files_below(&root.join("docs"), &mut |path| {
         if path.extension().is_some_and(|extension| extension == "md") {
             paths.push(path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned());

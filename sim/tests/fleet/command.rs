@@ -60,7 +60,7 @@ fn a_class_in_which_nothing_happened_shows_nothing_and_fails() {
 
 #[test]
 fn a_run_is_put_into_the_table_of_the_log() {
-    let page = include_str!("../../../docs/runs.md");
+    let page = include_str!("../../RUNS.md");
     let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simulate.md");
     std::fs::write(&log, page).unwrap();
     let ran = simulate(&format!("--seeds 2..4 --hours 0.2 --programs 3 --log {}", log.display()));
