@@ -6,7 +6,7 @@ use std::fmt;
 pub(crate) const USAGE: u8 = 64;
 /// The store cannot be reached, or does not answer.
 pub(crate) const STORE_AWAY: u8 = 69;
-/// Another holder has the key.
+/// Another holder has the key, or the schedule.
 pub(crate) const HELD: u8 = 75;
 /// The configuration breaks a rule.
 pub(crate) const CONFIG: u8 = 78;
@@ -65,6 +65,7 @@ impl From<tenure_look::NotDone> for Failure {
     fn from(not_done: tenure_look::NotDone) -> Self {
         match not_done {
             tenure_look::NotDone::Store(error) => error.into(),
+            tenure_look::NotDone::Owned { .. } => Self::new(HELD, not_done.to_string()),
             _ => Self::failed(not_done.to_string()),
         }
     }

@@ -2,7 +2,12 @@
 
 use std::{process::Output, time::Duration};
 
-use tenure::{Elect, ElectConfig, model::Loss, schedule::Schedule, store::sqlite::SqliteStore};
+use tenure::{
+    Elect, ElectConfig,
+    model::{Loss, RunId, ScheduleId, SessionId, StoreTime, Term},
+    schedule::Schedule,
+    store::{Claim, Store, sqlite::SqliteStore},
+};
 
 use crate::{
     cli::{Folder, output, stderr, stdout, tenure},
@@ -242,13 +247,35 @@ async fn a_schedule_is_forgotten_with_its_history_once_no_instance_serves_it() {
     ran.recv().await.unwrap();
     assert!(refused(&folder, &["forget", "backup"]).await.contains("and this would delete the schedule"));
     let served = act(&folder, &["forget", "backup", "--yes"]).await;
-    assert_eq!(served.status.code(), Some(125));
+    assert_eq!(served.status.code(), Some(75));
     assert!(stderr(&served).contains("pod-1 has the schedule backup"), "{}", stderr(&served));
     elect.close().await;
     assert_eq!(said(&folder, &["forget", "backup", "--yes"]).await, "Deleted: \"backup\".");
     let unknown = refused(&folder, &["forget", "backup", "--yes"]).await;
     assert!(unknown.contains("there is no schedule \"backup\""), "{unknown}");
     assert!(said(&folder, &["status"]).await.starts_with("all is well"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_whose_deletion_was_interrupted_is_forgotten_whole() {
+    let folder = Folder::new("half");
+    let store = SqliteStore::open(folder.join("tenure.db")).unwrap();
+    let schedule = ScheduleId { namespace: "default".parse().unwrap(), name: "backup".parse().unwrap() };
+    // A deletion removes the record first: what it leaves is history without one.
+    let claim = Claim {
+        run: RunId::tick(schedule.clone(), StoreTime::from_millis(120_000)),
+        session: SessionId::from_u128(1),
+        holder: "pod-1".parse().unwrap(),
+        term: Term::new(1),
+        attempt: 1,
+        instead_of: None,
+        skipped: None,
+    };
+    let limit = Duration::from_secs(60);
+    store.claim(claim, limit).await.unwrap();
+    assert_eq!(said(&folder, &["forget", "backup", "--yes"]).await, "Deleted: \"backup\".");
+    assert!(store.history(schedule, None, 1, limit).await.unwrap().items.is_empty());
+    refused(&folder, &["forget", "backup", "--yes"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
