@@ -44,6 +44,12 @@ impl StoreError {
         Self { store, doing, applied, retryable, words: chain(&*cause), cause }
     }
 
+    /// The operation `doing` of `store` was to go on from a [cursor](crate::store::Cursor) that it did not make.
+    #[must_use]
+    pub fn foreign_cursor(store: &'static str, doing: &'static str) -> Self {
+        Self::new(store, doing, Applied::No, false, ForeignCursor)
+    }
+
     /// With the cause in other words than its own.
     #[cfg(feature = "mongodb")]
     pub(crate) fn in_words(self, words: String) -> Self {
@@ -80,7 +86,26 @@ impl StoreError {
     pub const fn is_retryable(&self) -> bool {
         self.retryable
     }
+
+    /// Returns whether the store was to go on from a [cursor](crate::store::Cursor) that it did not make: the mistake is
+    /// the caller's, and the store is well. A store may also go on from such a cursor, at any place.
+    #[must_use]
+    pub fn is_foreign_cursor(&self) -> bool {
+        self.cause.is::<ForeignCursor>()
+    }
 }
+
+/// A store was to go on from a cursor that it did not make.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ForeignCursor;
+
+impl fmt::Display for ForeignCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the cursor was not made by this store")
+    }
+}
+
+impl StdError for ForeignCursor {}
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

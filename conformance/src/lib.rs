@@ -219,6 +219,7 @@ macro_rules! conformance_tests {
             a_kind_without_locks_lists_none
             keys_of_a_session_are_listed_latest_first
             a_listing_goes_on_where_items_have_gone
+            a_cursor_of_another_store_is_refused_as_one_or_read_as_a_place
             the_list_of_a_sessions_keys_follows_every_change
             the_latest_grants_of_sessions_come_largest_term_first
             the_latest_grants_of_hundreds_of_sessions_are_found

@@ -2,8 +2,9 @@
 
 use crate::fixture::{Fixture, LIMIT, all_pages, granted, sure, value};
 use tenure::{
+    Applied,
     model::{Kind, SessionId},
-    store::{Held, LockRecord, LockSeen, ReleaseTo, Take},
+    store::{Cursor, Held, LockRecord, LockSeen, ReleaseTo, Take},
 };
 
 /// As they were asked for: held, free, absent, and one of them twice.
@@ -147,6 +148,27 @@ pub async fn a_listing_goes_on_where_items_have_gone(fixture: &Fixture) {
     }
     seen.sort_unstable();
     assert_eq!(seen, ["a", "b", "c", "d", "e"], "each must be listed once, whatever was released since");
+}
+
+/// A caller that passes one learns that the mistake is its own.
+pub async fn a_cursor_of_another_store_is_refused_as_one_or_read_as_a_place(fixture: &Fixture) {
+    let (store, namespace) = (fixture.store(), || fixture.namespace().clone());
+    for place in [vec![], vec![1, 2, 3], vec![0xff; 40], b"{\"id\": 7}".to_vec()] {
+        let after = || Some(Cursor::new(place.clone()));
+        let held = store.held_by(fixture.session(), after(), 10, LIMIT);
+        let history = store.history(fixture.schedule("s"), after(), 10, LIMIT);
+        for refused in [
+            store.sessions(namespace(), after(), 10, LIMIT).await.err(),
+            store.list_locks(namespace(), None, after(), 10, LIMIT).await.err(),
+            store.list_schedules(namespace(), after(), 10, LIMIT).await.err(),
+            held.await.err(),
+            history.await.err(),
+        ] {
+            let Some(error) = refused else { continue };
+            let (is_foreign, applied) = (error.is_foreign_cursor(), error.applied());
+            assert!(is_foreign && applied == Applied::No && !error.is_retryable(), "{place:?}: {error:?}");
+        }
+    }
 }
 
 /// A lock leaves one list and enters the other when it changes hands.

@@ -191,7 +191,7 @@ impl Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         // The place in a list that the address has: the visitor's fault.
-        if error.to_string().contains("the cursor was not made by") {
+        if error.is_foreign_cursor() {
             return Self::bad(error);
         }
         let words = if error.is_retryable() { "the store does not answer" } else { "it cannot be read" };
@@ -207,6 +207,8 @@ impl From<NotLoaded> for Problem {
 
 #[cfg(test)]
 mod tests {
+    use tenure::Applied;
+
     use super::*;
 
     #[test]
@@ -221,5 +223,14 @@ mod tests {
         assert_eq!(of("text/event-stream"), Form::Events);
         assert_eq!(of("*/*"), Form::Page);
         assert_eq!(Form::wanted(&HeaderMap::new()), Form::Page);
+    }
+
+    #[test]
+    fn a_cursor_of_another_store_is_the_mistake_of_the_visitor() {
+        let problem = Problem::from(StoreError::foreign_cursor("mongodb", "list locks"));
+        assert_eq!(problem.status, StatusCode::BAD_REQUEST, "{}", problem.says);
+        let cause = "the cursor was not made by this store";
+        let problem = Problem::from(StoreError::new("mongodb", "list locks", Applied::No, false, cause));
+        assert_eq!(problem.status, StatusCode::SERVICE_UNAVAILABLE, "{}", problem.says);
     }
 }

@@ -16,7 +16,7 @@ use super::{
     messages, rights,
 };
 use crate::{
-    error::{Applied, StoreError, in_words},
+    error::{Applied, ForeignCursor, StoreError, in_words},
     store::mongo::documents::fields::LAYOUT,
 };
 
@@ -180,6 +180,11 @@ impl CommandFailure {
     /// As [`unknown`](Self::unknown), until an operator mends what is in the way.
     pub(crate) fn lasting(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self { retryable: false, ..Self::unknown(cause) }
+    }
+
+    /// No command was sent, for the cursor is not of this store.
+    pub(crate) fn foreign_cursor() -> Self {
+        Self { applied: Applied::No, ..Self::lasting(ForeignCursor) }
     }
 
     /// Returns whether it may have been applied.

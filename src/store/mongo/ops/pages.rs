@@ -68,7 +68,7 @@ pub(crate) fn place(after: Option<Cursor>) -> CommandResult<Option<Document>> {
     let Some(cursor) = after else { return Ok(None) };
     let place = RawDocument::from_bytes(cursor.place()).ok().filter(|place| is_shallow(place, DEEPEST));
     let place = place.and_then(|place| Document::try_from(place).ok());
-    place.map(Some).ok_or_else(|| CommandFailure::unknown("the cursor was not made by this store"))
+    place.map(Some).ok_or_else(CommandFailure::foreign_cursor)
 }
 
 /// Returns whether documents stand so deep in it at most: to read one costs stack for each.

@@ -76,8 +76,7 @@ impl PurgeCursor {
         if let Some(id) = written.remove("locks") {
             return Ok(Self::Locks(Some(id)));
         }
-        let dead = written.remove("dead").map(Self::Dead);
-        dead.ok_or_else(|| CommandFailure::unknown("the cursor was not made by a purge of this store"))
+        written.remove("dead").map(Self::Dead).ok_or_else(CommandFailure::foreign_cursor)
     }
 
     fn cursor(self) -> CommandResult<Cursor> {

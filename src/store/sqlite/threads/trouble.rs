@@ -14,9 +14,9 @@ use crate::{
 
 /// Why a transaction was given up, for every operation that was in it.
 #[derive(Clone, Debug)]
-pub(crate) struct Trouble {
-    words: String,
-    retryable: bool,
+pub(crate) enum Trouble {
+    ForeignCursor,
+    Other { words: String, retryable: bool },
 }
 
 impl Trouble {
@@ -26,7 +26,7 @@ impl Trouble {
             "{}: the file was removed or replaced while it was in use: start this program again",
             path.display()
         );
-        Self { words, retryable: false }
+        Self::Other { words, retryable: false }
     }
 
     /// Others write a layout that this program does not know.
@@ -35,32 +35,29 @@ impl Trouble {
             "{}: a newer version of tenure has changed it to layout {found}: update this program",
             path.display()
         );
-        Self { words, retryable: false }
+        Self::Other { words, retryable: false }
     }
 
     pub(crate) fn opening(error: &OpenError) -> Self {
-        Self { words: error.to_string(), retryable: error.is_retryable() }
+        Self::Other { words: error.to_string(), retryable: error.is_retryable() }
     }
 
     /// The error names the path.
     pub(crate) fn of_io(error: &io::Error) -> Self {
-        Self { words: error.to_string(), retryable: true }
+        Self::Other { words: error.to_string(), retryable: true }
     }
 
     pub(crate) fn ended() -> Self {
-        Self { words: "its thread has ended".to_owned(), retryable: false }
+        Self::Other { words: "its thread has ended".to_owned(), retryable: false }
     }
 
     pub(crate) fn out_of_time() -> Self {
-        Self { words: "out of time".to_owned(), retryable: true }
+        Self::Other { words: "out of time".to_owned(), retryable: true }
     }
 
     pub(crate) fn of(path: &Path, failure: &Failure) -> Self {
         let error = match failure {
-            Failure::NoPlace => {
-                let words = "the cursor was not made by a listing of this store".to_owned();
-                return Self { words, retryable: false };
-            }
+            Failure::NoPlace => return Self::ForeignCursor,
             Failure::Sqlite(error) => error,
         };
         let (path, said) = (path.display(), message(error));
@@ -82,10 +79,13 @@ impl Trouble {
             }
             _ => (format!("{path}: {said}"), true),
         };
-        Self { words, retryable }
+        Self::Other { words, retryable }
     }
 
     pub(crate) fn error(self, doing: &'static str, applied: Applied) -> StoreError {
-        StoreError::new(STORE, doing, applied, self.retryable, self.words)
+        match self {
+            Self::ForeignCursor => StoreError::foreign_cursor(STORE, doing),
+            Self::Other { words, retryable } => StoreError::new(STORE, doing, applied, retryable, words),
+        }
     }
 }
