@@ -324,7 +324,7 @@ fn read_share(fields: &Fields<'_>) -> Read<Share> {
         reserved: fields.time("reserved")?,
         digest: digest(fields.string("digest")?)?,
         buckets: fields.later("buckets", buckets)?,
-        // These are for people: damage to them is no reason to refuse the session.
+        // For people, as the past of a lock is: damage is no reason to refuse the session.
         known: fields.small("known").ok(),
         known_since: fields.at("known_since").ok(),
         drained: fields.inner("drained").and_then(|order| read_drained(&order)).ok(),
