@@ -179,7 +179,7 @@ pub(crate) async fn act(
         let Form(fields) = fields.map_err(|error| Problem::bad(error.body_text()))?;
         let by = allowed(&shared, &base.1, &fields)?;
         // A caller who hangs up drops this answer, and not the action: it is done whole, and logged.
-        let done = tokio::spawn(perform(shared, verb, by, fields)).await;
+        let done = shared.ui.begun.spawn(perform(shared.clone(), verb, by, fields)).await;
         done.unwrap_or_else(|error| Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())))
     };
     match done.await {

@@ -47,7 +47,7 @@ use tenure::{
 };
 use tenure_look::{LivePicture, Reader};
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use access::Access;
 pub use serve::serve;
@@ -64,6 +64,8 @@ pub struct Ui {
     hides_values: bool,
     /// Cancelled when the page shuts down; ends all event streams.
     end: CancellationToken,
+    /// Actions that were begun, whether or not their callers wait for them.
+    begun: TaskTracker,
 }
 
 impl Ui {
@@ -76,8 +78,8 @@ impl Ui {
     /// A page on pictures that others may follow, too.
     #[must_use]
     pub fn of(pictures: LivePicture) -> Self {
-        let (access, end) = (Access::loopback(), CancellationToken::new());
-        Self { pictures, store_name: None, access, actions: None, hides_values: false, end }
+        let (access, end, begun) = (Access::loopback(), CancellationToken::new(), TaskTracker::new());
+        Self { pictures, store_name: None, access, actions: None, hides_values: false, end, begun }
     }
 
     /// Shows the store under that name, such as its address without a password.
