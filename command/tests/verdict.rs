@@ -238,7 +238,7 @@ async fn tasks_that_run_nowhere_are_told_with_the_reason_of_each_member() {
     }
     fleet.pass(SECOND).await;
     let (grade, says, _) = fleet.told("nowhere").await;
-    let wanted = "2 tasks of topics run nowhere, 2 of them have never run: worker-1, worker-2 full (2 of 2); \
+    let wanted = "2 tasks of topics run nowhere, never yet: worker-1, worker-2 full (2 of 2); \
                   worker-3 full (3 of 3); start another instance, or raise a cap";
     assert_eq!((grade, says.as_str()), (Grade::Warning, wanted));
     assert_eq!(fleet.verdict().await.tasks, 9);
@@ -314,7 +314,8 @@ async fn a_member_that_has_all_the_failures_is_blamed_and_tasks_that_rest_are_to
     fleet.pass(10 * SECOND).await;
     let says = "host-3: all 6 failures of topics, the others none: consume cannot be started";
     assert_eq!(fleet.told("failing").await, told(Grade::Warning, says, "tenure drain host-3"));
-    let says = "6 tasks of topics resting (t06, t07, t08, t09, t10, 1 more): consume cannot be started";
+    let says = "6 tasks of topics resting (t06, t07, t08, t09, t10, 1 more): consume cannot be started; mend it, or \
+                take it off the list";
     assert_eq!(fleet.told("rests").await, told(Grade::Warning, says, "tenure spreads topics"));
     assert!(fleet.verdict().await.sums().starts_with("2 instances, 12 tasks, 0 schedules, last failure "));
     // Drained, it is blamed no more.
@@ -459,7 +460,7 @@ async fn schedules_are_told_that_fail_are_overdue_paused_or_lost_with_their_only
     assert_eq!(fleet.told("failures").await, told(Grade::Warning, says, "tenure history failing"));
     let says = "invoices was paused 102 s ago by anna: for the migration, 1 tick not run since";
     assert_eq!(fleet.told("paused").await, told(Grade::Warning, says, "tenure resume invoices"));
-    let advice = "; start an instance that has it, or delete it (tenure forget) if no code has it";
+    let advice = "; start an instance that has it (tenure forget is for one that no code has any more)";
     let says = "reindex lost its run of 103 s ago with night-1, no other repeats it, and it is owned by night-1 (looks dead)";
     let says = format!("{says}{advice}");
     assert_eq!(fleet.told("lost_run").await, told(Grade::Warning, &says, "tenure history reindex"));
@@ -579,7 +580,7 @@ async fn instances_that_look_dead_died_or_stand_still_are_told() {
     );
     fleet.pass(65 * SECOND).await;
     let says =
-        "none of 2 instances beats, since 75 s: the store takes no writes, or all of them have stopped";
+        "none of 2 instances has beaten for 75 s: the store takes no writes, or all of them have stopped";
     assert_eq!(fleet.told("all_silent").await, told(Grade::Critical, says, "tenure doctor"));
     assert!(!fleet.sorts().await.contains(&"silent"), "one sentence tells of all");
 

@@ -59,7 +59,7 @@ impl Found<'_> {
             let since = silent.iter().map(|one| one.record.beat_at).max();
             let age = length(since.map(|since| now.since(since)).unwrap_or_default());
             let says = format!(
-                "none of {} instances beats, since {age}: the store takes no writes, or all of them have stopped",
+                "none of {} instances has beaten for {age}: the store takes no writes, or all of them have stopped",
                 silent.len()
             );
             // All else follows from that, or can wait.
@@ -104,10 +104,10 @@ impl Found<'_> {
             };
             let by = length(Duration::from_millis(by));
             let says = if clock.instance.is_some() {
-                format!("the clock of {who} is {by} {ahead} the others': mend it")
+                format!("the clock of {who} is {by} {ahead} the fleet's: set it right")
             } else {
                 format!(
-                    "the clock of {who} is {by} {ahead} the times on record: mend it, or the store's clock"
+                    "the clock of {who} is {by} {ahead} the times on record: set it right, or the store's"
                 )
             };
             self.tell((Grade::Warning, "clock"), about, None, &says, INSTANCES);

@@ -8,7 +8,7 @@ use crate::{
 use tenure::model::{Kind, Outcome, RunRecord, StoreTime};
 
 /// Without the name: the command deletes, and is to be typed with thought.
-const UNOWNED: &str = "; start an instance that has it, or delete it (tenure forget) if no code has it";
+const UNOWNED: &str = "; start an instance that has it (tenure forget is for one that no code has any more)";
 /// Ticks of a pause are counted up to here.
 const TICKS: usize = 100;
 

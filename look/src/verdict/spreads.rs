@@ -109,7 +109,11 @@ impl Found<'_> {
         // A change of the list is no trouble before a pause is over.
         let left = nowhere.iter().filter_map(|record| spread.left(record)).min().max(spread.listed);
         let since = if never > 0 { spread.listed } else { left };
-        let ever = if never > 0 { format!(", {never} of them have never run") } else { String::new() };
+        let ever = match never {
+            0 => String::new(),
+            _ if never == number => ", never yet".to_owned(),
+            _ => format!(", {never} of them have never run"),
+        };
         let run = if number == 1 { "runs" } else { "run" };
         let says =
             format!("{} of {name} {run} nowhere{ever}: {}{advice}", count(number, "task"), why.join("; "));
@@ -141,7 +145,9 @@ impl Found<'_> {
         for ((verb, error), found) in errors {
             let (keys, starts): (Vec<_>, Vec<_>) = found.into_iter().unzip();
             let (number, since) = (keys.len(), starts.into_iter().flatten().min());
-            let says = format!("{} of {name} {verb} ({}): {error}", count(number, "task"), listed(&keys));
+            let cure = if verb == "resting" { "; mend it, or take it off the list" } else { "" };
+            let says =
+                format!("{} of {name} {verb} ({}): {error}{cure}", count(number, "task"), listed(&keys));
             // A task that fails alone may have failed once, and run well from now on.
             let (sort, concerned) =
                 if verb == "resting" { ("rests", number) } else { ("fails", number - usize::from(is_one)) };
