@@ -441,7 +441,9 @@ async fn schedules_and_history_tell_how_runs_went() {
         |json: &Value, name: &str| item(json["items"].as_array().unwrap(), "/record/id/name", name).clone();
     let is_through = |json: &Value| {
         let items = json["items"].as_array().unwrap();
-        items.len() == 2 && of(json, "failing")["failures"] == 2 && !of(json, "paused")["owner"].is_null()
+        // The owner defines it after it has its lock.
+        let is_defined = items.len() == 2 && !of(json, "paused")["record"]["definition"].is_null();
+        is_defined && of(json, "failing")["failures"] == 2
     };
     let json = world.json_until(&["schedules"], is_through).await;
     for one in listing(&json) {

@@ -27,7 +27,7 @@ async fn failed(elect: &Elect, name: &str, error: String) -> Schedule {
 async fn status_says_that_all_is_well_or_what_needs_somebody_and_what_to_do() {
     let world = World::sqlite();
     let well = world.run(&["status"]);
-    assert_eq!((well.code, well.out.as_str()), (0, "all is well: 0 instances, 0 tasks, 0 schedules\n"));
+    assert_eq!((well.code, well.out.as_str()), (0, "no instance runs: 0 instances, 0 tasks, 0 schedules\n"));
 
     let elect = world.engine("pod-1").await;
     let _failing = failed(&elect, "failing", "disk full".to_owned()).await;

@@ -241,7 +241,11 @@ impl Reader {
     }
 
     /// Reads these sessions. All are unreadable if the store refuses to read any.
-    async fn observe_if_allowed(
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn observe_if_allowed(
         &self,
         sessions: impl IntoIterator<Item = SessionId> + Clone,
     ) -> Result<SessionStates, StoreError> {

@@ -125,7 +125,7 @@ impl Trouble {
     /// Returns its start, unless its sentence says how long ago that was.
     #[must_use]
     pub fn untold(&self, now: StoreTime) -> Option<StoreTime> {
-        self.since.filter(|since| !self.says.contains(&length(now.since(*since))))
+        self.since.filter(|since| !self.says.contains(&format!(" {}", length(now.since(*since)))))
     }
 
     /// Returns the troubles of a schedule, by its own records. `ttl` is that of its fleet.
@@ -181,7 +181,7 @@ impl Picture {
         let tasks = found.spreads(self, limits);
         found.schedules(self, limits);
         let waiting = found.queues(self);
-        let alive = found.instances(self, tasks, limits);
+        let alive = found.instances(self, tasks);
         let last_failure = schedules::last_failure(self).max(spreads::last_failure(self));
         let (troubles, schedules) = (found.merged(), self.schedules.len());
         Verdict { troubles, alive, tasks, schedules, waiting, last_failure, unread, now: self.now }
@@ -238,7 +238,8 @@ impl<'a> Found<'a> {
             let mut like: Vec<_> = self.troubles.extract_if(.., is_like).collect();
             if like.len() > APART {
                 let names: Vec<_> = like[1..].iter().filter_map(|one| one.about.name()).collect();
-                let says = format!("{}; so with {} more: {}", like[0].says, like.len() - 1, listed(&names));
+                let names = if names.is_empty() { String::new() } else { format!(": {}", listed(&names)) };
+                let says = format!("{}; so with {} more{names}", like[0].says, like.len() - 1);
                 like[0].number = like.iter().map(|one| one.number).sum();
                 like[0].says = says;
                 like.truncate(1);

@@ -1,7 +1,11 @@
 //! From written fields to a configuration, and back. Everything is read into values of one kind first, so that a message
 //! names the field and the value, whatever format they came in.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 use humantime_serde::re::humantime;
 use serde::{Deserialize, Serialize};
@@ -117,13 +121,17 @@ impl Fields<'_> {
         };
         let (table, name) = field.rsplit_once('.').unwrap_or_default();
         let name = if table.is_empty() { field } else { name };
-        let of_table = |known: &&str| known.rsplit_once('.').unwrap_or_default().0 == table;
-        let known: Vec<_> = FIELDS.into_iter().filter(of_table).collect();
-        let last = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
-        let near = near::names(name, known.iter().map(|path| last(path)));
+        let of_table = |path: &'static str| match path.split_once('.') {
+            Some((of, name)) => {
+                Some(if of == table { name } else { of }).filter(|_| of == table || table.is_empty())
+            }
+            None => Some(path).filter(|_| table.is_empty()),
+        };
+        let known: BTreeSet<_> = FIELDS.into_iter().filter_map(of_table).collect();
+        let near = near::names(name, known.iter().map(|name| (*name).to_owned()));
         let beside = |name: &String| if table.is_empty() { name.clone() } else { format!("{table}.{name}") };
         let hint = match &near.iter().map(beside).collect::<Vec<_>>()[..] {
-            [] => format!("the known ones are {}", known.join(", ")),
+            [] => format!("the known ones are {}", known.into_iter().collect::<Vec<_>>().join(", ")),
             near => format!("did you mean {}?", near.join(" or ")),
         };
         Err(ConfigError::new(field, format!("{field} is not known; {hint}")))
@@ -140,6 +148,9 @@ fn flat(table: Map<String, Value>) -> Result<BTreeMap<String, Value>, ConfigErro
             }
             Value::Null if name == RETENTION => {}
             other if name == RETENTION => return Err(refused(RETENTION, &other, "must be a table")),
+            other if name.contains('.') => {
+                return Err(refused(&name, &other, "must be in a table of its own"));
+            }
             other => drop(fields.insert(name, other)),
         }
     }

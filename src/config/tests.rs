@@ -356,6 +356,10 @@ fn a_field_that_cannot_be_read_is_named_with_the_rule() {
         "retention.run_entries = \"many\"",
         "refresh_intervall = \"5s\"",
         "retention.lock = \"5d\"",
+        "retension.locks = \"5d\"",
+        "colour = \"blue\"",
+        "retention.colour = \"blue\"",
+        "\"retention.locks\" = \"5d\"",
         "refresh_duration = \"10s\"",
     ]
     .iter()
@@ -379,6 +383,10 @@ fn a_field_that_cannot_be_read_is_named_with_the_rule() {
         retention.run_entries ("many") must be a number such as 100
         refresh_intervall is not known; did you mean refresh_interval?
         retention.lock is not known; did you mean retention.locks?
+        retension is not known; did you mean retention?
+        colour is not known; the known ones are hold_duration, holder, margin, namespace, poll_interval, refresh_duration, refresh_interval, retention, settle, stop_grace, takeover_within
+        retention.colour is not known; the known ones are locks, run_entries, runs, sessions
+        retention.locks ("5d") must be in a table of its own
         refresh_interval (5s) must fit twice into refresh_duration (10s) minus margin (400ms, derived from refresh_duration) and stop_grace (1s 666ms, derived from refresh_duration); or set takeover_within = "10s" alone, from which the others follow"#]]
     .assert_eq(&messages.join("\n"));
 }

@@ -108,7 +108,7 @@ pub(super) async fn read(look: &Reader, schedule: ScheduleId, at_most: usize) ->
         if runs.more || after.is_none() {
             let on = runs.items.iter().filter(|run| run.finish.is_none()).map(|run| run.session);
             let on: BTreeSet<_> = on.collect();
-            let (lives, now) = (look.observe(on.iter().copied()).await?, look.now());
+            let (lives, now) = (look.observe_if_allowed(on.iter().copied()).await?, look.now());
             let alive = on.into_iter().filter(|one| !lives.life(*one, now).looks_dead()).collect();
             return Ok(Ledger { schedule, runs, mark, alive });
         }

@@ -1,12 +1,12 @@
 //! Troubles of the store, instances that look dead, died, stand still or drain, and queues that stand still.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use super::{Found, Grade, Limits, Subject, command, count, others};
+use super::{Found, Grade, Subject, command, count, others};
 use crate::{Instance, Liveness, Picture, ago, length, schedule::patience};
 use tenure::{
     model::StoreTime,
-    store::{Drained, Refusal},
+    store::{Drained, Refusal, SessionRecord},
 };
 
 const INSTANCES: &str = "instances";
@@ -35,8 +35,9 @@ impl Found<'_> {
             let Some((record, refusal)) = refused.first() else { continue };
             let cure = if matches!(refusal, Refusal::Layout { .. }) { ": upgrade this one" } else { "" };
             let says = format!("{record}: {refusal}{cure}{}", others(refused.len() - 1));
-            self.tell((Grade::Critical, "refused"), Subject::Store, None, &says, &source.listing()).number =
-                refused.len();
+            let listing = source.listing();
+            let told = self.tell((Grade::Critical, "refused"), Subject::Store, None, &says, &listing);
+            (told.number, told.detail) = (refused.len(), listing);
         }
         let (read, names) = (picture.read(), picture.spread_names());
         let tasks = names.is_subset(&read.spreads);
@@ -51,7 +52,7 @@ impl Found<'_> {
     }
 
     /// Judges the instances, of which there are so many tasks. Returns how many beat.
-    pub(super) fn instances(&mut self, picture: &Picture, tasks: usize, limits: &Limits) -> usize {
+    pub(super) fn instances(&mut self, picture: &Picture, tasks: usize) -> usize {
         let (all, now) = (picture.instances(), self.now);
         let of = |life| all.iter().filter(|one| one.life == life).collect::<Vec<_>>();
         let (alive, silent) = (of(Liveness::Alive), of(Liveness::Silent));
@@ -62,10 +63,11 @@ impl Found<'_> {
                 "none of {} instances has beaten for {age}: the store takes no writes, or all of them have stopped",
                 silent.len()
             );
-            // All else follows from that, or can wait.
+            // All else follows from that, or can wait; but no effect is worse than its cause.
+            let worst = self.troubles.iter().map(|one| one.grade).max().unwrap_or(Grade::Passing);
             self.troubles.retain(|one| one.about == Subject::Store);
-            let is_long = self.grade(since, 0, 1) > Grade::Passing || !limits.spreads.is_empty();
-            let grade = if is_long { Grade::Critical } else { Grade::Warning };
+            let is_long = self.grade(since, 0, 1) > Grade::Passing;
+            let grade = if is_long { Grade::Critical } else { worst };
             self.tell((grade, "all_silent"), Subject::Store, since, &says, "doctor").number = silent.len();
         } else {
             for one in silent {
@@ -112,21 +114,29 @@ impl Found<'_> {
             };
             self.tell((Grade::Warning, "clock"), about, None, &says, INSTANCES);
         }
-        for deaths in of(Liveness::Dead).chunk_by(|a, b| is_same(a, b)) {
-            let Some((one, death)) = deaths.last().and_then(|one| Some((one, one.record.death.as_ref()?)))
-            else {
-                continue;
-            };
+        let mut names: BTreeMap<String, Vec<_>> = BTreeMap::new();
+        for one in of(Liveness::Dead) {
+            names.entry(lasting_name(&one.record)).or_default().push(one);
+        }
+        for (name, mut deaths) in names {
+            deaths.sort_by_key(|one| one.record.beat_at);
+            let mut row: Vec<&Instance> = Vec::new();
+            for one in deaths {
+                // Started after the death before, it is the same again; else another that died beside it.
+                if row.last().is_none_or(|before| one.record.started > before.record.beat_at) {
+                    row.push(one);
+                } else {
+                    self.died(one, 1, Grade::Passing);
+                }
+            }
+            let (Some(last), times) = (row.last().copied(), row.len()) else { continue };
             // By then it lives for longer than one that crashes in a loop.
-            let lives = |live: &&Instance| {
-                is_same(live, one) && now.since(live.record.started) > patience(live.record.ttl)
-            };
-            let dies = deaths.len() >= AGAIN && !alive.iter().copied().any(|live| lives(&live));
-            let grade = if dies { (Grade::Warning, "dies") } else { (Grade::Passing, "died") };
-            let often =
-                if deaths.len() == 1 { String::new() } else { format!("{} times, last ", deaths.len()) };
-            let says = format!("died {often}{}, declared by {}: {}", ago(death.at, now), death.by, death.why);
-            self.instance(one, grade, Some(death.at), &says, &format!("{INSTANCES} --all"));
+            let is_back = alive.iter().map(|live| &live.record).any(|live| {
+                let is_next = lasting_name(live) == name && live.started > last.record.beat_at;
+                is_next && now.since(live.started) > patience(live.ttl)
+            });
+            let dies = times >= AGAIN && !is_back;
+            self.died(last, times, if dies { Grade::Warning } else { Grade::Passing });
         }
         alive.len()
     }
@@ -143,6 +153,15 @@ impl Found<'_> {
         let says = format!("{holder} {says}");
         let about = Subject::Instance { holder, session };
         self.tell(grade, about, since, &says, command).number = one.held.all().max(1);
+    }
+
+    fn died(&mut self, one: &Instance, times: usize, grade: Grade) {
+        let Some(death) = &one.record.death else { return };
+        let often = if times == 1 { String::new() } else { format!("{times} times, last ") };
+        let says =
+            format!("died {often}{}, declared by {}: {}", ago(death.at, self.now), death.by, death.why);
+        let sort = if grade == Grade::Passing { "died" } else { "dies" };
+        self.instance(one, (grade, sort), Some(death.at), &says, &format!("{INSTANCES} --all"));
     }
 
     /// Judges the queues: behind a holder that looks dead, or none, they stand still. Returns how many wait.
@@ -177,11 +196,8 @@ impl Found<'_> {
     }
 }
 
-/// Started again, an instance is the same: it has the same name, but for the number of its process.
-fn is_same(a: &Instance, b: &Instance) -> bool {
-    let [a, b] = [a, b].map(|one| {
-        let (name, pid) = (one.record.about.holder.as_str(), one.record.about.pid.to_string());
-        name.strip_suffix(&pid).filter(|name| name.ends_with('-')).unwrap_or(name).to_owned()
-    });
-    a == b
+/// The name of an instance without the number of its process: started again, it has another number.
+fn lasting_name(record: &SessionRecord) -> String {
+    let (name, pid) = (record.about.holder.as_str(), record.about.pid.to_string());
+    name.strip_suffix(&pid).filter(|name| name.ends_with('-')).unwrap_or(name).to_owned()
 }

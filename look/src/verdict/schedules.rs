@@ -64,7 +64,8 @@ impl Found<'_> {
             let number = view.ledger.refused.len();
             let says = format!("has entries that cannot be read: {}{}", first.refusal, others(number - 1));
             tell(self, (Grade::Critical, "refused"), None, says, "history");
-            self.troubles.last_mut().expect("it was told").number = number;
+            let told = self.troubles.last_mut().expect("it was told");
+            (told.number, told.detail) = (number, "ledger".to_owned());
         }
         if let Some(due) = view.due.filter(|due| now.since(*due) > patience.min(limits.overdue)) {
             let by = now.since(due);

@@ -145,9 +145,7 @@ impl Found<'_> {
         for ((verb, error), found) in errors {
             let (keys, starts): (Vec<_>, Vec<_>) = found.into_iter().unzip();
             let (number, since) = (keys.len(), starts.into_iter().flatten().min());
-            let cure = if verb == "resting" { "; mend it, or take it off the list" } else { "" };
-            let says =
-                format!("{} of {name} {verb} ({}): {error}{cure}", count(number, "task"), listed(&keys));
+            let says = format!("{} of {name} {verb} ({}): {error}", count(number, "task"), listed(&keys));
             // A task that fails alone may have failed once, and run well from now on.
             let (sort, concerned) =
                 if verb == "resting" { ("rests", number) } else { ("fails", number - usize::from(is_one)) };
