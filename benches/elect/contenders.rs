@@ -14,7 +14,6 @@ use mongodb::options::WriteConcern;
 use crate::{
     events::WriteAndEvent,
     figures::{figure, measured},
-    fleet::instance,
     measure::{median, now},
     world::World,
 };
@@ -31,7 +30,7 @@ pub(crate) async fn on_one_key(world: &Arc<World>) {
     }
     let floor = median(floors);
     let instances: Vec<_> = join_all(
-        (0..CONTENDERS).map(|number| async move { instance(world, &format!("one of 32, {number}")).await }),
+        (0..CONTENDERS).map(|number| async move { world.instance(&format!("one of 32, {number}")).await }),
     )
     .await;
     let counting = Arc::new(AtomicBool::new(false));

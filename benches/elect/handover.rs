@@ -10,7 +10,6 @@ use tokio::time::sleep;
 use crate::{
     events::WriteAndEvent,
     figures::{figure, measured},
-    fleet::instance,
     measure::median,
     relay::Relay,
     world::World,
@@ -20,7 +19,7 @@ const ROUNDS: usize = 200;
 
 /// Two instances that hand a lock to each other.
 pub(crate) async fn one_waiter(world: &World) {
-    let instances = [instance(world, "first").await, instance(world, "second").await];
+    let instances = [world.instance("first").await, world.instance("second").await];
     let relay = Relay::start(&instances, 1, "hand over").await;
     let (ours, floor) = beside_the_floor(world, relay).await;
     measured("handover_p50", ours, "µs");
@@ -31,7 +30,7 @@ pub(crate) async fn one_waiter(world: &World) {
 
 /// The same with 100 waiters, ten in each of ten instances.
 pub(crate) async fn many_waiters(world: &Arc<World>) {
-    let starts = (0..10).map(|number| async move { instance(world, &format!("of ten {number}")).await });
+    let starts = (0..10).map(|number| async move { world.instance(&format!("of ten {number}")).await });
     let instances = join_all(starts).await;
     let relay = Relay::start(&instances, 10, "hand on").await;
     // Until all stand in the queue.

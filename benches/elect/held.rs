@@ -7,7 +7,6 @@ use tenure::elect::Locked;
 
 use crate::{
     figures::{figure, measured},
-    fleet::instance,
     measure::{cpu, resident},
     world::World,
 };
@@ -17,7 +16,7 @@ const IDLE: Duration = Duration::from_secs(20);
 
 /// Memory per key, and the CPU of this process and of the servers while nothing happens.
 pub(crate) async fn keys(world: &World) {
-    let elect = instance(world, "holder").await;
+    let elect = world.instance("holder").await;
     // What the first batch allocates for ever is not a key's.
     hold(&elect, "warm", 2_000).await;
     let before = resident();

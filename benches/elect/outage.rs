@@ -16,7 +16,7 @@ use tenure::{
 
 use crate::{
     figures::{figure, measured},
-    fleet::{config, on, store},
+    instances::{config, start},
     measure::now,
     world::World,
 };
@@ -52,12 +52,12 @@ pub(crate) async fn come_back(world: &World) {
         away: std::sync::atomic::AtomicBool::new(false),
         seconds: (0..600).map(|_| AtomicU64::new(0)).collect(),
     });
-    let shared = Arc::new(store(world).await);
+    let shared = Arc::new(world.for_engine().await);
     let instances = join_all((0..INSTANCES).map(|number| {
         let (gate, shared) = (Shared(gate.clone()), shared.clone());
         async move {
             let store: Arc<dyn Store> = gate.around(shared);
-            let elect = on(store, config(&format!("of 50, {number}"))).await;
+            let elect = start(store, config(&format!("of 50, {number}"))).await;
             let campaign = elect.campaign(format!("role {}", number % 10)).start().expect("it is not closed");
             (elect, campaign)
         }

@@ -6,7 +6,7 @@ use futures::FutureExt;
 
 use crate::{
     figures::{figure, measured},
-    fleet::{instance, take},
+    instances::take,
     many::{Contestant, TASKS, rate},
     measure::{median, micros, now, ratio, turn},
     world::{World, bare, insert},
@@ -17,7 +17,7 @@ pub(crate) async fn one_task(world: &World) {
     const ROUNDS: usize = 9;
     const PAIRS: usize = 120;
     const NAMES: [&str; 3] = ["engine", "store", "floor2"];
-    let elect = instance(world, "one task").await;
+    let elect = world.instance("one task").await;
     let (session, lock) = (world.open().await, World::lock("one task"));
     let plain = World::collection(&world.plain, "floor");
     insert(&plain, ["one task".to_owned()]).await;
@@ -64,7 +64,7 @@ pub(crate) async fn many_tasks(world: &Arc<World>) {
     const NAMES: [&str; 2] = ["engine", "floor2"];
     let keys: Vec<_> = (0..TASKS).map(|task| format!("task {task}")).collect();
     insert(&World::collection(&world.plain, "floor"), keys).await;
-    let elect = instance(world, "many tasks").await;
+    let elect = world.instance("many tasks").await;
     let engine: Contestant = {
         let elect = elect.clone();
         Arc::new(move |task| {

@@ -4,21 +4,15 @@
 //! the time, as many as they manage, for `GROWTH_MINUTES` (5). The memory of the last tenth of that time is held against that of the
 //! second. `tests/growth` does the same in paused time, over days.
 
-#[path = "../store/figures.rs"]
-mod figures;
+#[path = "../common/mod.rs"]
+mod common;
 #[path = "../../tests/growth/load.rs"]
 mod load;
-#[path = "../store/measure.rs"]
-#[allow(dead_code, reason = "the store's benches use the rest")]
-mod measure;
-#[path = "../../tests/support/mod.rs"]
-mod support;
 
 use std::{sync::Arc, time::Duration};
 
 use peak_alloc::PeakAlloc;
 use tenure::{
-    Elect, ElectConfig,
     store::{
         Store,
         mongo::{MongoOptions, MongoStore},
@@ -27,10 +21,13 @@ use tenure::{
 };
 
 use self::{
-    figures::{figure, measured},
+    common::{
+        figures::{figure, measured},
+        instances::{config, start},
+        measure::{now, resident},
+        support::mongod::{Deployment, Options, Shape, Timing},
+    },
     load::Load,
-    measure::now,
-    support::mongod::{Deployment, Options, Shape, Timing},
 };
 
 #[global_allocator]
@@ -51,7 +48,7 @@ struct Sample {
 
 impl Sample {
     fn take() -> Self {
-        Self { heap: HEAP.current_usage() as f64, resident: measure::resident() }
+        Self { heap: HEAP.current_usage() as f64, resident: resident() }
     }
 }
 
@@ -60,18 +57,13 @@ async fn store(deployment: &Deployment) -> Arc<dyn Store> {
     Arc::new(MongoStore::connect(deployment.uri(), options).await.expect("the servers are up"))
 }
 
-async fn instance(store: Arc<dyn Store>, holder: &str) -> Elect {
-    let config = ElectConfig::new("bench", holder).expect("within the limits");
-    Elect::start(store, config).await.expect("the servers are up")
-}
-
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
     let minutes =
         std::env::var("GROWTH_MINUTES").map_or(5, |m| m.parse().expect("GROWTH_MINUTES is a number"));
     let options = Options { test_commands: false, timing: Timing::Default, ..Options::default() };
     let deployment = Deployment::start(Shape::ReplicaSet, options).await;
-    let of = |holder: &'static str| async { instance(store(&deployment).await, holder).await };
+    let of = |holder: &'static str| async { start(store(&deployment).await, config(holder)).await };
     let mut load = Load::new([of("a").await, of("b").await, of("c").await]);
     // Those that die leave no connections behind: they share this store.
     let shared = store(&deployment).await;
@@ -79,7 +71,7 @@ async fn main() {
     let mut tenths = vec![Vec::new(); TENTHS];
     while began.elapsed() < time {
         let faulty = Faulty::default().around(shared.clone());
-        let doomed = instance(faulty.clone(), "doomed").await;
+        let doomed = start(faulty.clone() as Arc<dyn Store>, config("doomed")).await;
         let (mut held, lives) = (Vec::new(), now());
         while lives.elapsed() < DOOMED_FOR && began.elapsed() < time {
             held.append(&mut load.pass(KEYS, &doomed).await);

@@ -7,14 +7,13 @@ use tenure::{
     model::{Key, Kind, LockId},
     store::{
         Hint, News, Store, Topic,
-        mongo::{MongoOptions, MongoStore, bare},
+        mongo::{MongoStore, bare},
     },
 };
 use tokio::{sync::watch, task::JoinHandle, time::sleep};
 
 use crate::{
     figures::measured,
-    fleet::store_with,
     machine::{Meter, Spent},
     measure::{median, turn},
     table,
@@ -28,7 +27,7 @@ const PACE: Duration = Duration::from_millis(10);
 
 /// Bells that nobody acts upon, rung one after the other.
 pub(crate) async fn rung(world: &World) {
-    let store = store_with(world.uri(), MongoOptions::new()).await;
+    let store = world.for_engine().await;
     let mut rounds = [const { Vec::new() }; LISTENERS.len()];
     for round in 0..ROUNDS {
         for place in turn(round, LISTENERS.len()) {
@@ -86,7 +85,7 @@ struct Tail {
 
 impl Tail {
     async fn open(world: &World) -> Self {
-        let store = store_with(world.uri(), MongoOptions::new()).await;
+        let store = world.for_engine().await;
         let (topics, wanted) = watch::channel([topic()].into());
         let mut hints = store.hints(wanted);
         // The first says that it begins, the next that it is open.

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::{
     events::WriteAndEvent,
     figures::{figure, measured},
-    fleet::config,
+    instances::config,
     measure::median,
     relay::Relay,
     table,

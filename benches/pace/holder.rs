@@ -3,7 +3,6 @@
 use std::{
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
-    sync::Arc,
     time::Instant,
 };
 
@@ -12,8 +11,9 @@ use tenure::store::mongo::MongoOptions;
 use tokio::task::spawn_blocking;
 
 use crate::{
-    fleet::{on, quick, store_with},
+    instances::{quick, start},
     measure::now,
+    world::connect,
 };
 
 const URI: &str = "TENURE_BENCH_HOLDER_URI";
@@ -23,8 +23,8 @@ const KEY: &str = "TENURE_BENCH_HOLDER_KEY";
 pub(crate) async fn is_one() -> bool {
     let (Ok(uri), Ok(key)) = (std::env::var(URI), std::env::var(KEY)) else { return false };
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).expect("it is a valid signal");
-    let store = store_with(&uri, MongoOptions::new()).await;
-    let elect = on(Arc::new(store), quick(&format!("holder of {key}"))).await;
+    let store = connect(&uri, MongoOptions::new()).await;
+    let elect = start(store, quick(&format!("holder of {key}"))).await;
     let guard = elect.acquire(&key).await.expect("it is not closed");
     println!("held");
     std::future::pending::<()>().await;

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use crate::{
     figures::{figure, measured},
-    fleet::config,
+    instances::config,
     waiting::{Instance, Waiting},
     world::World,
 };

@@ -9,25 +9,8 @@
 //! ratios. The machine may be shared, so ratios are of processor time: of every mongod of the deployment, from
 //! `/proc/<pid>/stat`. That of this process is shown beside it. Each stage ends with a line on the machine.
 
-#[path = "../elect/events.rs"]
-mod events;
-#[path = "../store/figures.rs"]
-mod figures;
-#[path = "../elect/fleet.rs"]
-#[allow(dead_code, reason = "the engine's benches use the rest")]
-mod fleet;
-#[path = "../store/many.rs"]
-mod many;
-#[path = "../store/measure.rs"]
-#[allow(dead_code, reason = "the store's benches use the rest")]
-mod measure;
-#[path = "../elect/relay.rs"]
-mod relay;
-#[path = "../../tests/support/mod.rs"]
-mod support;
-#[path = "../store/world.rs"]
-#[allow(dead_code, reason = "the store's benches use the rest")]
-mod world;
+#[path = "../common/mod.rs"]
+mod common;
 
 mod bells;
 mod foreign;
@@ -42,7 +25,12 @@ mod table;
 mod takeover;
 mod waiting;
 
-use self::{machine::Machine, support::mongod::Shape, world::World};
+use self::{
+    common::{
+        Wanted, events, figures, instances, many, measure, relay, support::mongod::Shape, world, world::World,
+    },
+    machine::Machine,
+};
 
 // What hurts the servers comes last.
 const ON_3: [&str; 8] =
@@ -54,12 +42,9 @@ async fn main() {
     if holder::is_one().await {
         return;
     }
-    // cargo passes `--bench`.
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let is_wanted =
-        |stage: &&str| wanted.is_empty() || wanted.iter().any(|word| stage.contains(word.as_str()));
+    let wanted = Wanted::of_arguments();
     for (shape, stages) in [(Shape::ReplicaSet, &ON_3[..]), (Shape::Single, &ON_1[..])] {
-        let stages: Vec<&str> = stages.iter().copied().filter(is_wanted).collect();
+        let stages: Vec<&str> = stages.iter().copied().filter(|stage| wanted.has(stage)).collect();
         if stages.is_empty() {
             continue;
         }

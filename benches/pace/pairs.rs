@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::{
     figures::{figure, measured},
-    fleet::take,
+    instances::take,
     machine::{Meter, Spent},
     many::{Contestant, TASKS, rate},
     measure::{median, ratio, turn},

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use crate::{
     figures::{figure, measured},
-    fleet::config,
+    instances::config,
     measure::median,
     relay::Relay,
     table,

@@ -7,8 +7,8 @@ use tokio::time::sleep;
 
 use crate::{
     figures::{figure, measured},
-    fleet::quick,
     holder::Holder,
+    instances::quick,
     measure::{median, micros, now},
     waiting::Instance,
     world::World,

@@ -1,6 +1,6 @@
 //! Instances that wait for one key, which another one holds.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use futures::{StreamExt, future::join_all, stream};
 use tenure::{
@@ -14,8 +14,8 @@ use tenure::{
 use tokio::task::JoinHandle;
 
 use crate::{
-    fleet::{config, on, store_with, take},
-    world::{LIMIT, World},
+    instances::{config, start, take},
+    world::{LIMIT, World, connect},
 };
 
 /// Instances that are started at a time.
@@ -34,8 +34,8 @@ impl Instance {
 
     /// The same over a store with these options.
     pub(crate) async fn start_with(world: &World, config: ElectConfig, options: MongoOptions) -> Self {
-        let store = store_with(world.uri(), options).await;
-        let elect = on(Arc::new(store.clone()), config).await;
+        let store = connect(world.uri(), options).await;
+        let elect = start(store.clone(), config).await;
         Self { elect, store }
     }
 

@@ -15,8 +15,8 @@ use tokio::{
 };
 
 use crate::{
+    common::support::mongod::Deployment,
     member::{Line, Order, Said, now},
-    support::mongod::Deployment,
     view::{Places, View, changed},
 };
 

@@ -4,15 +4,10 @@
 //! it in their name. The lines are those of the `store` benches. A member is this very program, started
 //! once more: so it can be killed.
 
-#[path = "../store/figures.rs"]
-mod figures;
+#[path = "../common/mod.rs"]
+mod common;
 #[path = "../../tests/support/killable.rs"]
 mod killable;
-#[path = "../store/measure.rs"]
-#[allow(dead_code, reason = "the store's benches use the rest")]
-mod measure;
-#[path = "../../tests/support/mod.rs"]
-mod support;
 
 mod engines;
 mod fleet;
@@ -25,8 +20,11 @@ mod steady;
 mod view;
 
 use self::{
+    common::{
+        Wanted, figures, measure,
+        support::mongod::{Deployment, Options, Shape, Timing},
+    },
     fleet::World,
-    support::mongod::{Deployment, Options, Shape, Timing},
 };
 
 /// Parts that need servers.
@@ -42,37 +40,35 @@ fn main() {
 }
 
 async fn run() {
-    // cargo passes `--bench`; a word picks the parts that have it in their name.
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let wants = |part: &str| wanted.is_empty() || wanted.iter().any(|word| part.contains(word.as_str()));
+    let wanted = Wanted::of_arguments();
     println!("measured load_at_start {} of_1_minute", measure::load());
-    if wants("plan") {
+    if wanted.has("plan") {
         scale::plan_alone();
     }
-    if PARTS.iter().any(|part| wants(part)) {
+    if wanted.has_any(&PARTS) {
         let options = Options { test_commands: false, timing: Timing::Default, ..Options::default() };
         let world = World::new(Deployment::start(Shape::ReplicaSet, options).await);
-        if wants("joins") {
+        if wanted.has("joins") {
             joins::one_of_eleven(&world).await;
         }
-        if wants("kills") {
+        if wanted.has("kills") {
             kills::one_of_eleven(&world).await;
         }
-        if wants("restarts") {
+        if wanted.has("restarts") {
             restarts::with_grace(&world).await;
             restarts::without(&world).await;
         }
-        if wants("steady") {
+        if wanted.has("steady") {
             steady::a_thousand_tasks(&world).await;
         }
     }
-    if wants("scale") {
+    if wanted.has("scale") {
         scale::events();
     }
-    if wants("engines_near") {
+    if wanted.has("engines_near") {
         engines::near();
     }
-    if wants("engines_far") {
+    if wanted.has("engines_far") {
         engines::far();
     }
     println!("measured load_at_end {} of_1_minute", measure::load());

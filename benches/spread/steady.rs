@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 use mongodb::bson::doc;
 
 use crate::{
+    common::support::mongod::Node,
     figures::{figure, measured},
     fleet::{Fleet, World},
     measure::cpu,
     member::{config, now},
-    support::mongod::Node,
 };
 
 const MEMBERS: usize = 10;

@@ -8,7 +8,8 @@ use std::{
 
 use crate::{
     figures::{figure, measured},
-    place::{Place, given_store, quick, start},
+    instances::{quick, start},
+    place::{Place, given_store},
 };
 
 pub(crate) const BEATS: &str = "idle beats";

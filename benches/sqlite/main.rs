@@ -10,14 +10,8 @@
 //! The lines are those of the `store` benches. What is compared takes turns; a value is the median over the rounds, and
 //! a ratio the median of the rounds' ratios.
 
-#[path = "../store/figures.rs"]
-#[allow(dead_code, reason = "other benches have the rest")]
-mod figures;
-#[path = "../store/many.rs"]
-mod many;
-#[path = "../store/measure.rs"]
-#[allow(dead_code, reason = "other benches use the rest")]
-mod measure;
+#[path = "../common/mod.rs"]
+mod common;
 
 mod beat;
 mod floor;
@@ -25,6 +19,8 @@ mod idle;
 mod pairs;
 mod place;
 mod relay;
+
+use self::common::{Wanted, figures, instances, many, measure};
 
 const STAGES: [&str; 5] = ["one_task", "64_tasks", "beat", "handover", "idle"];
 
@@ -39,10 +35,9 @@ async fn main() {
     if place::is_started_for(idle::WAITS) {
         return idle::wait().await;
     }
-    // cargo passes `--bench`.
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let wanted = Wanted::of_arguments();
     for stage in STAGES {
-        if wanted.is_empty() || wanted.iter().any(|word| stage.contains(word.as_str())) {
+        if wanted.has(stage) {
             // On a thread of the runtime, as programs have it: from another one each call would wake two more.
             tokio::spawn(run(stage)).await.expect("it does not panic");
         }

@@ -7,9 +7,10 @@ use futures::FutureExt;
 use crate::{
     figures::{figure, measured},
     floor::{Floor, Sync},
+    instances::take,
     many::{Contestant, rate},
     measure::{median, micros, now, ratio, turn},
-    place::{Place, take},
+    place::Place,
 };
 
 /// Measures one pair after the other: by the engine, and two bare transactions.

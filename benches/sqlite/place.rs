@@ -4,11 +4,12 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 
 use rustix::process::Signal;
-use tenure::{Elect, ElectConfig, Guard, elect::Acquired, store::sqlite::SqliteStore};
+use tenure::{Elect, store::sqlite::SqliteStore};
+
+use crate::instances::{config, start};
 
 /// Variable with the purpose of such a process.
 const PURPOSE: &str = "TENURE_BENCH_PURPOSE";
@@ -92,29 +93,4 @@ pub(crate) fn given_store() -> SqliteStore {
 
 fn open(database: &Path) -> SqliteStore {
     SqliteStore::open(database).expect("the folder is ours")
-}
-
-pub(crate) fn config(holder: &str) -> ElectConfig {
-    ElectConfig::new("bench", holder).expect("within the limits")
-}
-
-/// 3 s for a takeover where nothing can be proven.
-pub(crate) fn quick(holder: &str) -> ElectConfig {
-    let second = Duration::from_secs(1);
-    config(holder)
-        .with_hold_duration(2 * second)
-        .with_refresh_interval(second / 2)
-        .with_refresh_duration(3 * second)
-}
-
-pub(crate) async fn start(store: SqliteStore, config: ElectConfig) -> Elect {
-    Elect::start(store, config).await.expect("the folder is ours")
-}
-
-/// A guard of a key nobody else wants.
-pub(crate) async fn take(elect: &Elect, key: &str) -> Guard {
-    match elect.key(key).try_acquire().await.expect("the disk works") {
-        Acquired::Guard(guard) => guard,
-        busy @ Acquired::Busy(_) => panic!("the lock is free, but the answer was {busy:?}"),
-    }
 }

@@ -10,8 +10,9 @@ use tokio::task::spawn_blocking;
 
 use crate::{
     figures::{figure, measured},
+    instances::{config, start},
     measure::median,
-    place::{Place, config, given_store, start},
+    place::{Place, given_store},
 };
 
 pub(crate) const RUNNER: &str = "relay";

@@ -14,58 +14,52 @@
 //! `floor2` is two bare majority `findAndModify` in a row, as a plain client with the driver's
 //! defaults (and a pool of 64) does them; `floor2n` the same without the driver's retries.
 
-#[path = "../../tests/support/mod.rs"]
-mod support;
+#[path = "../common/mod.rs"]
+mod common;
 
 mod audit;
-mod figures;
 mod group;
 mod losing;
-mod many;
-mod measure;
 mod pairs;
 mod takes;
-mod world;
 
 use std::sync::Arc;
 
-use self::{support::mongod::Shape, world::World};
+use self::common::{Wanted, figures, many, measure, support::mongod::Shape, world, world::World};
 
 const PARTS_ON_3: [&str; 3] = ["pairs_3", "losing_3", "beats_3"];
 const PARTS_ON_1: [&str; 4] = ["pairs_1", "takes_1", "beats_1", "audit_1"];
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
-    // cargo passes `--bench`; a word picks the parts that have it in their name.
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let wants = |part: &str| wanted.is_empty() || wanted.iter().any(|word| part.contains(word.as_str()));
+    let wanted = Wanted::of_arguments();
     println!("measured load_at_start {} of_1_minute", measure::load());
-    if PARTS_ON_3.iter().any(|part| wants(part)) {
+    if wanted.has_any(&PARTS_ON_3) {
         let world = Arc::new(World::start(Shape::ReplicaSet).await);
-        if wants("pairs_3") {
+        if wanted.has("pairs_3") {
             pairs::one_client(&world).await;
             pairs::many_tasks(&world).await;
         }
-        if wants("losing_3") {
+        if wanted.has("losing_3") {
             losing::tries(&world).await;
         }
-        if wants("beats_3") {
+        if wanted.has("beats_3") {
             audit::beats(&world, &[1, 10_000]).await;
         }
     }
-    if PARTS_ON_1.iter().any(|part| wants(part)) {
+    if wanted.has_any(&PARTS_ON_1) {
         let world = Arc::new(World::start(Shape::Single).await);
-        if wants("pairs_1") {
+        if wanted.has("pairs_1") {
             pairs::one_client(&world).await;
             pairs::many_tasks(&world).await;
         }
-        if wants("takes_1") {
+        if wanted.has("takes_1") {
             takes::rates(&world).await;
         }
-        if wants("beats_1") {
+        if wanted.has("beats_1") {
             audit::beats(&world, &[1, 100, 10_000, 100_000]).await;
         }
-        if wants("audit_1") {
+        if wanted.has("audit_1") {
             audit::pages(&world).await;
         }
     }

@@ -6,9 +6,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a bench says what it expects")]
 
-#[path = "../../../benches/store/figures.rs"]
+#[path = "../../../benches/common/figures.rs"]
 mod figures;
-#[path = "../../../benches/store/measure.rs"]
+#[path = "../../../benches/common/measure.rs"]
 #[allow(dead_code, reason = "other benches use the rest")]
 mod measure;
 #[path = "../../../tests/support/mod.rs"]

@@ -11,6 +11,7 @@ use mongodb::{
     options::{ClientOptions, ReturnDocument, WriteConcern},
 };
 use tenure::{
+    Elect,
     model::{Holder, Key, Kind, LockId, Namespace, SessionId, Term},
     store::{
         About, Candidate, Nonce, Open, Release, ReleaseTo, Store, Take, TakeAnswer, Ticket,
@@ -18,7 +19,8 @@ use tenure::{
     },
 };
 
-use crate::{
+use super::{
+    instances::{config, start},
     measure::cpu,
     support::mongod::{Deployment, Options, Shape, Timing},
 };
@@ -56,14 +58,21 @@ impl World {
         Self { deployment, nodes, store: store.expect("the server is up"), plain, no_retry, drawn: 1.into() }
     }
 
-    #[allow(dead_code, reason = "the engine's benches connect with it")]
     pub(crate) fn uri(&self) -> &str {
         self.deployment.uri()
     }
 
-    #[allow(dead_code, reason = "for benches that look into the servers or hurt them")]
     pub(crate) fn deployment(&self) -> &Deployment {
         &self.deployment
+    }
+
+    /// A store for engines, with connections of its own.
+    pub(crate) async fn for_engine(&self) -> MongoStore {
+        connect(self.uri(), MongoOptions::new()).await
+    }
+
+    pub(crate) async fn instance(&self, holder: &str) -> Elect {
+        start(self.for_engine().await, config(holder)).await
     }
 
     pub(crate) fn cpu(&self) -> f64 {
@@ -128,6 +137,11 @@ impl World {
     pub(crate) async fn release(&self, lock: &LockId, session: SessionId, term: Term) {
         self.store.release(vec![given_up(lock, session, term)], LIMIT).await.expect("the server answers");
     }
+}
+
+/// A store on the database of the engines.
+pub(crate) async fn connect(uri: &str, options: MongoOptions) -> MongoStore {
+    MongoStore::connect(uri, options.database("engines")).await.expect("the server is up")
 }
 
 pub(crate) fn granted(answer: &TakeAnswer) -> Term {

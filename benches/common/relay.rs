@@ -5,7 +5,7 @@ use std::time::Instant;
 use tenure::{Elect, Guard};
 use tokio::{sync::mpsc, task::JoinSet};
 
-use crate::measure::{micros, now};
+use super::measure::{micros, now};
 
 /// A lock that goes round. Whoever waits says when it has the lock, and keeps it until it is told to go on.
 pub(crate) struct Relay {

@@ -10,7 +10,7 @@ use mongodb::{
 };
 use tokio::{sync::mpsc, task::JoinSet};
 
-use crate::{
+use super::{
     measure::{micros, now},
     world::{World, insert},
 };

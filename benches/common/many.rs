@@ -10,7 +10,7 @@ use std::{
 
 use futures::future::{BoxFuture, join_all};
 
-use crate::measure::now;
+use super::measure::now;
 
 pub(crate) const TASKS: usize = 64;
 

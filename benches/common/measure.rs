@@ -53,7 +53,6 @@ pub(crate) fn cpu(pids: &[u32]) -> f64 {
 }
 
 /// Bytes of this process in memory.
-#[allow(dead_code, reason = "only some benches look at memory")]
 pub(crate) fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/statm").expect("Linux");
     let pages: f64 =
