@@ -1,4 +1,4 @@
-//! Help texts and man pages, as they are printed: each change of them is seen.
+//! Help texts as they are printed, so that each change of them is seen, and man pages with the same options.
 //!
 //! `TENURE_BLESS=1 cargo test -p tenure-cli --test local manual` writes them anew.
 
@@ -84,20 +84,26 @@ fn the_help_of_every_command_is_known() {
     compare(&crate_folder("tests/help"), &all);
 }
 
+/// A page is made from what `--help` prints, so it is enough that all of that is in it.
 #[test]
-fn the_man_pages_are_known() {
+fn every_command_has_a_man_page_with_all_its_options() {
     let folder = Folder::new("man");
     let made = output(bare().arg("man").arg(folder.path()));
     assert!(made.status.success(), "{}", stderr(&made));
-    let mut all: Vec<(String, String)> = fs::read_dir(folder.path())
-        .unwrap()
-        .map(|entry| entry.unwrap())
-        .map(|entry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap()))
-        .collect();
-    all.sort();
-    compare(&crate_folder("man"), &all);
     let main = stdout(&output(bare().arg("man")));
-    assert!(main.contains("tenure\\-exec(1)"), "{main}");
+    for command in commands().iter().filter(|command| *command != "help") {
+        let help = stdout(&output(bare().args([command, "--help"])));
+        let page = fs::read_to_string(folder.path().join(format!("tenure-{command}.1"))).unwrap();
+        for heading in [".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS"] {
+            assert!(page.contains(heading), "{command}: {heading}");
+        }
+        let options = help.split_whitespace().filter_map(|word| word.strip_prefix("--"));
+        for option in options.map(|word| word.trim_end_matches(|last: char| !last.is_alphanumeric())) {
+            let escaped = format!("\\-\\-{}", option.replace('-', "\\-"));
+            assert!(page.contains(&escaped), "{command}: --{option} is not in its page");
+        }
+        assert!(main.contains(&format!("tenure\\-{}(1)", command.replace('-', "\\-"))), "{command}: {main}");
+    }
 }
 
 #[test]
