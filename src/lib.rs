@@ -129,7 +129,7 @@ pub use model::Loss;
 pub use spread::Task;
 
 /// The README's code is tested like that of the documentation.
-#[cfg(all(doctest, feature = "mongodb"))]
+#[cfg(all(doctest, feature = "mongodb", feature = "sqlite"))]
 #[doc = include_str!("../README.md")]
 mod readme {}
 
@@ -141,6 +141,10 @@ mod operations {}
 #[cfg(all(doctest, feature = "mongodb"))]
 #[doc = include_str!("../docs/locks.md")]
 mod locks {}
+
+#[cfg(all(doctest, feature = "mongodb", feature = "sqlite"))]
+#[doc = include_str!("../docs/stores.md")]
+mod stores {}
 
 #[cfg(doctest)]
 #[doc = include_str!("../docs/spread.md")]
