@@ -263,10 +263,12 @@ impl Picture {
         &self.read
     }
 
-    /// The records that cannot be used, but for entries of ledgers.
+    /// The records that cannot be used, among them entries of ledgers.
     #[must_use]
     pub fn refused(&self) -> Vec<Refused> {
-        self.refused.values().flatten().take(REFUSED).cloned().map(Refused::from).collect()
+        let entries = self.schedules.values().flat_map(|one| one.ledger.refused.iter().cloned());
+        let records = self.refused.values().flatten().cloned().map(Refused::from);
+        records.chain(entries).take(REFUSED).collect()
     }
 
     // ----- what it takes in

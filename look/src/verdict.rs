@@ -20,8 +20,8 @@ const APART: usize = 3;
 /// Names in one sentence.
 const NAMED: usize = 5;
 
-/// Severity of a trouble. A warning has lasted for longer than its longest pause, or concerns more than 1 % of the
-/// tasks; what is passing ends by itself, or is only to be known.
+/// Severity of a trouble. A warning has lasted for longer than its longest pause, concerns more than 1 % of the tasks,
+/// or does not end by itself, as a pause; what is passing ends by itself, or is only to be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the words of monitors")]

@@ -7,7 +7,7 @@ use tenure::{
     spread::TaskState,
     store::{LockRecord, LockSeen},
 };
-use tenure_look::{NotDone, SpreadSummary};
+use tenure_look::NotDone;
 
 use super::{Action, Because, Done};
 use crate::{exit::Failure, see::named, times};
@@ -83,11 +83,7 @@ pub(super) async fn run(action: &Action<'_>, put_back: &PutBack) -> Result<u8, F
 
 /// Refuses a spread of which there is neither a member nor a task: a typo would go unnoticed.
 async fn known(action: &Action<'_>, spread: &SpreadName) -> Result<(), Failure> {
-    let locks = action.look.all_locks(None, usize::MAX, |record| record.id.kind != Kind::Lock).await?.items;
-    let sessions = action.look.all_sessions().await?.items;
-    let now = action.look.now();
-    let spreads: Vec<_> =
-        SpreadSummary::all(&sessions, locks, false, now).into_iter().map(|one| one.spread).collect();
+    let spreads = action.look.picture().await?.spread_names();
     if spreads.contains(spread) {
         return Ok(());
     }

@@ -100,18 +100,13 @@ impl Found<'_> {
         for clock in picture.clock_ahead() {
             let (by, ahead) =
                 (clock.ahead_ms.unsigned_abs(), if clock.ahead_ms > 0 { "ahead of" } else { "behind" });
-            let (who, about) = match clock.instance.clone() {
-                Some((session, holder)) => (holder.to_string(), Subject::Instance { holder, session }),
-                None => ("this machine".to_owned(), Subject::Store),
-            };
-            let by = length(Duration::from_millis(by));
-            let says = if clock.instance.is_some() {
-                format!("the clock of {who} is {by} {ahead} the fleet's: set it right")
+            let (who, cure, about) = if let Some((session, holder)) = clock.instance.clone() {
+                (holder.to_string(), "the fleet's: set it right", Subject::Instance { holder, session })
             } else {
-                format!(
-                    "the clock of {who} is {by} {ahead} the times on record: set it right, or the store's"
-                )
+                let cure = "the times on record: set it right, or the store's";
+                ("this machine".to_owned(), cure, Subject::Store)
             };
+            let says = format!("the clock of {who} is {} {ahead} {cure}", length(Duration::from_millis(by)));
             self.tell((Grade::Warning, "clock"), about, None, &says, INSTANCES);
         }
         let mut names: BTreeMap<String, Vec<_>> = BTreeMap::new();
@@ -126,7 +121,7 @@ impl Found<'_> {
                 if row.last().is_none_or(|before| one.record.started > before.record.beat_at) {
                     row.push(one);
                 } else {
-                    self.died(one, 1, Grade::Passing);
+                    self.died(one, 1, (Grade::Passing, "died"));
                 }
             }
             let (Some(last), times) = (row.last().copied(), row.len()) else { continue };
@@ -136,7 +131,7 @@ impl Found<'_> {
                 is_next && now.since(live.started) > patience(live.ttl)
             });
             let dies = times >= AGAIN && !is_back;
-            self.died(last, times, if dies { Grade::Warning } else { Grade::Passing });
+            self.died(last, times, if dies { (Grade::Warning, "dies") } else { (Grade::Passing, "died") });
         }
         alive.len()
     }
@@ -155,13 +150,12 @@ impl Found<'_> {
         self.tell(grade, about, since, &says, command).number = one.held.all().max(1);
     }
 
-    fn died(&mut self, one: &Instance, times: usize, grade: Grade) {
+    fn died(&mut self, one: &Instance, times: usize, grade: (Grade, &'static str)) {
         let Some(death) = &one.record.death else { return };
         let often = if times == 1 { String::new() } else { format!("{times} times, last ") };
         let says =
             format!("died {often}{}, declared by {}: {}", ago(death.at, self.now), death.by, death.why);
-        let sort = if grade == Grade::Passing { "died" } else { "dies" };
-        self.instance(one, (grade, sort), Some(death.at), &says, &format!("{INSTANCES} --all"));
+        self.instance(one, grade, Some(death.at), &says, &format!("{INSTANCES} --all"));
     }
 
     /// Judges the queues: behind a holder that looks dead, or none, they stand still. Returns how many wait.

@@ -1,11 +1,11 @@
 //! Schedules that are overdue, fail, are paused, or that nobody has.
 
-use super::{Found, Grade, Limits, Subject, command, count, others};
+use super::{Found, Grade, Limits, Subject, Trouble, command, count, others};
 use crate::{
     Picture, ScheduleView, ago, length, one_line,
     schedule::{lock_of, on},
 };
-use tenure::model::{Kind, Outcome, RunRecord, StoreTime};
+use tenure::model::{Kind, Outcome, RunRecord, ScheduleName, StoreTime};
 
 /// Without the name: the command deletes, and is to be typed with thought.
 const UNOWNED: &str = "; start an instance that has it (tenure forget is for one that no code has any more)";
@@ -25,10 +25,6 @@ impl Found<'_> {
     pub(super) fn schedule(&mut self, view: &ScheduleView, is_read: bool, limits: &Limits) {
         let (record, now, patience) = (&view.status.record, self.now, view.patience(self.ttl));
         let name = &record.id.name;
-        let tell = |found: &mut Self, grade, since, says: String, verb| {
-            let about = Subject::Schedule { schedule: name.clone() };
-            found.tell(grade, about, since, &format!("{name} {says}"), &command(&[verb], name.as_str()));
-        };
         let owner = view.owner.as_ref().filter(|owner| !owner.looks_dead);
         let of_whom = match &view.owner {
             None if !is_read => "with an owner that was not read yet".to_owned(),
@@ -47,31 +43,30 @@ impl Found<'_> {
             let missed = format!(", {}{more} not run since", count(missed, "tick"));
             let missed = if missed.starts_with(", 0") { "" } else { &missed };
             let says = format!("was paused {} by {}: {}{missed}", ago(pause.since, now), pause.by, pause.why);
-            tell(self, (Grade::Warning, "paused"), Some(pause.since), says, "resume");
+            self.schedule_is(name, (Grade::Warning, "paused"), Some(pause.since), &says, "resume");
         } else if defined.is_none() {
             let says = "was never run by any instance".to_owned();
-            tell(self, (Grade::Warning, "never_run"), None, says, "history");
+            self.schedule_is(name, (Grade::Warning, "never_run"), None, &says, "history");
         } else if let Some(run) = lost {
             let (at, who) = (ago(run.id.instant, now), &run.holder);
             let says =
                 format!("lost its run of {at} with {who}, no other repeats it, and it is {of_whom}{advice}");
-            tell(self, (grade, "lost_run"), since, says, "history");
+            self.schedule_is(name, (grade, "lost_run"), since, &says, "history");
         } else if is_unowned && view.due.is_none() && !view.next.is_empty() {
             let says = format!("is {of_whom}: its next tick will not be run{advice}");
-            tell(self, (grade, "nobody"), since, says, "history");
+            self.schedule_is(name, (grade, "nobody"), since, &says, "history");
         }
         if let Some(first) = view.ledger.refused.first() {
             let number = view.ledger.refused.len();
             let says = format!("has entries that cannot be read: {}{}", first.refusal, others(number - 1));
-            tell(self, (Grade::Critical, "refused"), None, says, "history");
-            let told = self.troubles.last_mut().expect("it was told");
+            let told = self.schedule_is(name, (Grade::Critical, "refused"), None, &says, "history");
             (told.number, told.detail) = (number, "ledger".to_owned());
         }
         if let Some(due) = view.due.filter(|due| now.since(*due) > patience.min(limits.overdue)) {
             let by = now.since(due);
             let grade = if by > limits.overdue { Grade::Critical } else { Grade::Warning };
             let says = format!("is overdue by {}, {of_whom}{advice}", length(by));
-            tell(self, (grade, "overdue"), Some(due), says, "history");
+            self.schedule_is(name, (grade, "overdue"), Some(due), &says, "history");
         }
         if let Some(order) = record
             .orders
@@ -79,7 +74,7 @@ impl Found<'_> {
             .filter(|order| now.since(order.at) > patience && on(&view.ledger.runs).is_none())
         {
             let says = format!("was ordered to run by {}, and does not, {of_whom}", order.by);
-            tell(self, (Grade::Warning, "order"), Some(order.at), says, "history");
+            self.schedule_is(name, (Grade::Warning, "order"), Some(order.at), &says, "history");
         }
         let failures = view.status.failures;
         if failures > 0 {
@@ -95,9 +90,21 @@ impl Found<'_> {
             };
             let grade = if failures >= limits.failures { Grade::Critical } else { Grade::Warning };
             let error = error.unwrap_or_default();
-            tell(self, (grade, "failures"), since, format!("has failed {times}{error}"), "history");
-            self.troubles.last_mut().expect("it was told").detail = error;
+            let says = format!("has failed {times}{error}");
+            self.schedule_is(name, (grade, "failures"), since, &says, "history").detail = error;
         }
+    }
+
+    fn schedule_is(
+        &mut self,
+        name: &ScheduleName,
+        grade: (Grade, &'static str),
+        since: Option<StoreTime>,
+        says: &str,
+        verb: &str,
+    ) -> &mut Trouble {
+        let about = Subject::Schedule { schedule: name.clone() };
+        self.tell(grade, about, since, &format!("{name} {says}"), &command(&[verb], name.as_str()))
     }
 }
 
