@@ -9,12 +9,7 @@ use crate::{
 
 /// Starts to log what was asked for, or else from that level up.
 pub(crate) fn start(common: &Common, otherwise: Level) {
-    start_at(common.log.unwrap_or(otherwise));
-}
-
-/// Starts to log from that level up.
-pub(crate) fn start_at(level: Level) {
-    let most = match level {
+    let most = match common.log.unwrap_or(otherwise) {
         Level::Off => LevelFilter::OFF,
         Level::Error => LevelFilter::ERROR,
         Level::Warn => LevelFilter::WARN,

@@ -27,7 +27,6 @@ mod act;
 mod check;
 mod check_config;
 mod cron;
-mod demo;
 mod doctor;
 #[cfg(test)]
 mod documents;
@@ -89,11 +88,6 @@ enum Command {
     #[cfg(feature = "ui")]
     Ui(ui::Ui),
     Schema(schema::Schema),
-    /// Watch instances come and go: a fleet of processes on this machine, in half a minute
-    Demo(demo::Demo),
-    /// Run an instance of a demo
-    #[command(hide = true)]
-    DemoInstance,
     #[command(flatten)]
     Manual(manual::Manual),
 }
@@ -170,8 +164,6 @@ fn run(cli: Cli) -> Result<u8, Failure> {
             #[cfg(feature = "ui")]
             Command::Ui(ui) => ui::run(&common, ui).await,
             Command::Schema(schema) => schema::run(&common, &schema),
-            Command::Demo(demo) => demo::run(&common, demo).await,
-            Command::DemoInstance => demo::instance::run().await,
             Command::Manual(manual) => manual::run(manual),
         }
     });

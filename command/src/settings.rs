@@ -69,15 +69,11 @@ impl Source {
 pub(crate) struct Uri {
     pub(crate) text: String,
     /// The file that it was read from, if it was: it is read again when the server refuses a login.
+    #[cfg_attr(not(feature = "mongodb"), expect(dead_code, reason = "no other store has logins"))]
     pub(crate) file: Option<PathBuf>,
 }
 
 impl Settings {
-    /// Settings that are written nowhere.
-    pub(crate) const fn new(store: Option<Uri>, config: ElectConfig) -> Self {
-        Self { store, config, sources: BTreeMap::new() }
-    }
-
     pub(crate) fn of(common: &Common) -> Result<Self, Failure> {
         check_variables(env::vars_os().map(|(name, _)| name))?;
         let mut written = common.config.as_ref().map_or_else(|| Ok(Table::new()), read_file)?;

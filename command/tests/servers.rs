@@ -4,12 +4,9 @@
 #![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
 
 mod cli;
-#[cfg(target_os = "linux")]
-mod demo;
 mod doctor;
 mod exec_store;
 mod looking;
-mod pty;
 mod see_mongodb;
 mod serve_mongodb;
 #[path = "../../tests/support/mod.rs"]

@@ -27,6 +27,8 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(5);
 /// For a file that others write all the time.
 const BUSY: Duration = Duration::from_secs(10);
+/// A file that cannot be written for so long is locked by a process that stands still.
+const LOCKED: Duration = Duration::from_millis(500);
 
 const NOTES: &str = "
     CREATE TABLE audit (number INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT NOT NULL, name, term, ticket, text);
@@ -54,6 +56,25 @@ const NOTES: &str = "
 
 const LOCKS: &str = "SELECT key, term, \
     EXISTS (SELECT 1 FROM sessions WHERE id = locks.session AND died_at IS NULL), closed_until IS NOT NULL, session FROM locks";
+
+/// A folder that goes with what is in it.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("tenure-{name}-{}", std::process::id()));
+        // Of a process of that number that was killed.
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
 
 pub(crate) struct Audit {
     path: PathBuf,
@@ -102,7 +123,11 @@ impl Audit {
 
     /// Returns whether it can be written before others have waited for long.
     pub(crate) fn is_writable(&self) -> bool {
-        self.connection().execute_batch("BEGIN IMMEDIATE; ROLLBACK;").is_ok()
+        let connection = self.connection();
+        connection.busy_timeout(LOCKED).unwrap();
+        let is_writable = connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK;").is_ok();
+        connection.busy_timeout(BUSY).unwrap();
+        is_writable
     }
 
     pub(crate) fn locks(&self) -> Locks {

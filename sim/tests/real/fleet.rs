@@ -76,6 +76,16 @@ impl Plan {
         ills
     }
 
+    /// Room for all when one is gone, or when half of them run nothing; a fleet that is looked at may lose more.
+    fn cap(&self) -> usize {
+        let are_left = match self.pace {
+            Pace::Shown => 1,
+            _ if self.ills.is_empty() => self.members - 1,
+            _ => self.members / 2,
+        };
+        self.tasks.div_ceil(are_left)
+    }
+
     /// All locks, by their numbers.
     fn locks(&self) -> impl Iterator<Item = usize> + use<> {
         (0..self.keys).chain(FIRST_TASK..FIRST_TASK + self.tasks)
@@ -173,8 +183,7 @@ impl Process {
             number: life.number,
             keys: plan.keys,
             tasks: plan.tasks,
-            // Room for all when one is gone, or when half of them run nothing.
-            cap: plan.tasks.div_ceil(if plan.ills.is_empty() { plan.members - 1 } else { plan.members / 2 }),
+            cap: plan.cap(),
             seed: plan.seed,
             pace: plan.pace,
             ills: plan.ills_of(life.member),
@@ -189,8 +198,11 @@ impl Process {
             }
             None => Command::new(itself),
         };
+        if let Pace::Shown = plan.pace {
+            command.stderr(Stdio::null());
+        }
         let mut child = command
-            .args(["--exact", "holder::holds", "--ignored", "--nocapture", "--test-threads=1"])
+            .args(["--exact", "holder::is_a_holder", "--ignored", "--nocapture", "--test-threads=1"])
             .env(ORDER, serde_json::to_string(&order).expect("it is plain data"))
             // A key that is typed here to end the run ends the harness first.
             .process_group(0)
@@ -318,6 +330,32 @@ impl Fleet {
         self.done_to(Some(process.life), EventKind::Crashed);
     }
 
+    /// Takes note of members that somebody else has killed. Returns them, and the session of each.
+    pub(crate) async fn killed_by_others(&mut self) -> Vec<(usize, Option<SessionId>)> {
+        let mut killed = Vec::new();
+        for member in 0..self.plan.members {
+            let Some(process) = &mut self.processes[member] else { continue };
+            let Some(status) = process.child.try_wait().expect("it is a child") else { continue };
+            let mut process = self.processes[member].take().expect("checked");
+            process.heard_out().await;
+            if std::os::unix::process::ExitStatusExt::signal(&status).is_none() {
+                self.court.violate("process", format!("member {member} ended by itself: {status}"));
+            }
+            let (session, last) = {
+                let ears = self.hearing.ears();
+                let mut of_it = ears.heard.iter().rev().filter(|heard| heard.life == Some(process.life));
+                (
+                    ears.sessions.get(&process.life).copied(),
+                    of_it.next().map_or(lines::start(), |last| last.at),
+                )
+            };
+            self.court.kills(process.life, last);
+            self.done_to(Some(process.life), EventKind::Crashed);
+            killed.push((member, session));
+        }
+        killed
+    }
+
     /// Closes its engine, and lets it end.
     pub(crate) async fn close(&mut self, member: usize) {
         self.process(member).tell("close");
@@ -344,6 +382,18 @@ impl Fleet {
         })
         .await;
         self.done_to(Some(life), EventKind::Froze);
+    }
+
+    /// The same, but not in the middle of a write to the file: no other process could write for as long as it stands
+    /// still.
+    pub(crate) async fn freeze_between_writes(&mut self, member: usize) {
+        loop {
+            self.freeze(member).await;
+            if self.record.is_writable() {
+                return;
+            }
+            self.thaw(member);
+        }
     }
 
     /// SIGCONT.
@@ -423,6 +473,36 @@ impl Fleet {
     pub(crate) fn session(&self, member: usize) -> Option<SessionId> {
         let life = self.processes[member].as_ref()?.life;
         self.hearing.ears().sessions.get(&life).copied()
+    }
+
+    /// The process of a member, if there is one, and whether it stands still.
+    pub(crate) fn process_of(&self, member: usize) -> Option<(u32, bool)> {
+        let process = self.processes[member].as_ref()?;
+        Some((process.child.id(), process.state() == Some('T')))
+    }
+
+    /// Number of tasks that each member has, and of those that no member has; without tasks that rest.
+    pub(crate) async fn shares(&self) -> Option<(Vec<usize>, usize)> {
+        let locks = self.record.locks().await?;
+        let ears = self.hearing.ears();
+        let has = |session: SessionId| {
+            let life = |process: &Process| ears.sessions.get(&process.life) == Some(&session);
+            self.processes.iter().position(|process| process.as_ref().is_some_and(life))
+        };
+        let (mut shares, mut left) = (vec![0; self.plan.members], 0);
+        for task in FIRST_TASK..FIRST_TASK + self.plan.tasks {
+            let lock = locks.get(&task);
+            match lock.filter(|lock| lock.is_held).and_then(|lock| has(lock.session?)) {
+                Some(member) => shares[member] += 1,
+                None => left += usize::from(lock.is_none_or(|lock| !lock.rests)),
+            }
+        }
+        Some((shares, left))
+    }
+
+    /// Number of attempts at ticks.
+    pub(crate) fn ticks(&self) -> u64 {
+        self.hearing.ears().ticks
     }
 
     /// The keys that are not held, or not worked under since then by the very term that the store has, and the tasks

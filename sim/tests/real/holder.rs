@@ -1,7 +1,7 @@
 //! A process with one instance that stands for all keys, works under what it holds, and says what
 //! happens to it.
 //!
-//! It is this very test binary, started once more for [`holds`] alone: so it can be killed and frozen.
+//! It is this very program, started once more for [`holds`] alone: so it can be killed and frozen.
 
 use std::{
     cell::Cell,
@@ -74,6 +74,8 @@ pub(crate) enum Pace {
     Quick,
     /// A ttl that cannot be waited for unnoticed, and many keys.
     Patient,
+    /// As quick, to be looked at: jobs stop as soon as they are told to, and the log is not shown.
+    Shown,
 }
 
 impl Pace {
@@ -81,7 +83,7 @@ impl Pace {
     const fn polls(self) -> Duration {
         Duration::from_millis(match self {
             Self::Quick => 20,
-            Self::Patient => 60,
+            Self::Patient | Self::Shown => 60,
         })
     }
 }
@@ -91,11 +93,11 @@ pub(crate) fn config(member: usize, pace: Pace) -> ElectConfig {
     let (second, config) =
         (Duration::from_secs(1), ElectConfig::new("fleet", format!("pod-{member}")).unwrap());
     let config = match pace {
-        Pace::Quick => config.with_hold_duration(2 * second).with_refresh_interval(second / 2),
+        Pace::Quick | Pace::Shown => config.with_hold_duration(2 * second).with_refresh_interval(second / 2),
         Pace::Patient => config.with_hold_duration(7 * second).with_refresh_interval(second),
     };
     config.with_refresh_duration(match pace {
-        Pace::Quick => 3 * second,
+        Pace::Quick | Pace::Shown => 3 * second,
         Pace::Patient => 10 * second,
     })
 }
@@ -146,10 +148,9 @@ impl Recording for Pen {
     }
 }
 
-#[test]
-#[ignore = "not a test: the process that others start"]
-fn holds() {
-    let Ok(order) = std::env::var(ORDER) else { return };
+/// Returns whether this process was started to be a holder, and has been one.
+pub(crate) fn holds() -> bool {
+    let Ok(order) = std::env::var(ORDER) else { return false };
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let order: Order = serde_json::from_str(&order).unwrap();
     // The line the test harness has begun ends here.
@@ -172,6 +173,13 @@ fn holds() {
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(live(order, illness, told));
+    true
+}
+
+#[test]
+#[ignore = "not a test: the process that others start"]
+fn is_a_holder() {
+    holds();
 }
 
 /// The runtime of the part that looks at the program: nothing is wrong with it.
@@ -417,7 +425,10 @@ fn job(lease: Lease, key: usize, tag: &str, hands: Hands, mut dice: Dice) -> Wat
         let (lease, time) = (lease.clone(), dice.between(Duration::ZERO, Duration::from_secs(6)));
         tokio::task::spawn_blocking(move || works(&lease, key, time));
     }
-    let conduct = JobBehaviour::any(&mut dice);
+    let conduct = match hands.pace {
+        Pace::Shown => JobBehaviour::Obeys,
+        Pace::Quick | Pace::Patient => JobBehaviour::any(&mut dice),
+    };
     let polls = hands.pace.polls();
     let work = async move {
         let ticks = async {

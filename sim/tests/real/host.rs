@@ -6,7 +6,7 @@
 
 use std::{
     io::{BufRead, BufReader},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -19,7 +19,7 @@ use tenure::clock::Moment;
 use tokio::time::sleep;
 
 use crate::{
-    audit::Audit,
+    audit::{Audit, Folder},
     court::PROVEN,
     fleet::{Fleet, Plan, Way, now},
     holder::{FILE, Pace},
@@ -39,25 +39,6 @@ const FEW: u64 = 3;
 const FLOOR: &str = "TENURE_TEST_FLOOR";
 /// A member that worked so recently has the key.
 const RECENT: Duration = Duration::from_millis(500);
-
-/// A folder that goes with the test.
-pub(crate) struct Folder(pub(crate) PathBuf);
-
-impl Folder {
-    pub(crate) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("tenure-{name}-{}", std::process::id()));
-        // Of a process of that number that was killed.
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 #[test]
 #[ignore = "not a test: a process that others start"]
@@ -243,15 +224,12 @@ async fn a_frozen_one_is_replaced_after_its_ttl(fleet: &mut Fleet) {
     fleet.converges(now()).await.expect("every key is held");
     let (member, first) = loop {
         let (member, _) = fleet.until_busiest(RECENT).await;
-        fleet.freeze(member).await;
+        fleet.freeze_between_writes(member).await;
         let frozen = now();
-        // In the middle of a write it lets no other process write for as long as it stands still.
-        if tokio::task::block_in_place(|| fleet.record.is_writable()) {
-            let began = replaced(fleet, member, frozen).await;
-            if let Some(first) = began.iter().min() {
-                println!("one of {} locks was frozen", began.len());
-                break (member, first.since(frozen));
-            }
+        let began = replaced(fleet, member, frozen).await;
+        if let Some(first) = began.iter().min() {
+            println!("one of {} locks was frozen", began.len());
+            break (member, first.since(frozen));
         }
         fleet.thaw(member);
     };

@@ -14,6 +14,7 @@ mod support;
 
 mod audit;
 mod court;
+mod demo;
 mod fleet;
 mod holder;
 mod host;

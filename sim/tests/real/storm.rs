@@ -12,10 +12,9 @@ use tenure_sim::Dice;
 use tokio::time::sleep;
 
 use crate::{
-    audit::Audit,
+    audit::{Audit, Folder},
     fleet::{Fleet, Plan, Way, now},
     holder::{self, FILE, Pace},
-    host::Folder,
     ills::Ill,
     record::Record,
     short::{RECENT, Set},
