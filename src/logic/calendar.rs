@@ -24,7 +24,6 @@ pub use error::CalendarError;
 
 use self::{
     expression::Expression,
-    search::Search,
     zone::{DAY, Zone},
 };
 use crate::model::{ScheduleName, StoreTime};
@@ -36,41 +35,14 @@ const LAST: i64 = zone::days_since_1970(9000, 1, 1) * DAY - 1;
 /// A spread or a period is no longer: 366 days.
 const LONGEST: u64 = 366 * DAY as u64;
 
-/// Rule for a tick whose civil time a change of the clock skips.
-///
-/// Applies to *fixed* patterns only, such as `30 2 * * *`. A pattern whose seconds, minutes or hours
-/// begin with `*` follows the clock: what is skipped is not run, and an hour that comes twice is run twice. A
-/// fixed pattern's time that comes twice runs once, at its first, under each of these rules.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Dst {
-    /// At the first instant after the gap, once, however many were skipped: as Vixie's cron does it.
-    #[default]
-    Vixie,
-    /// Not at all.
-    Skip,
-    /// Later by the length of the gap: 02:30 becomes 03:30.
-    Shift,
-}
-
-impl Dst {
-    /// The rule in one word: `vixie`, `skip` or `shift`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Vixie => "vixie",
-            Self::Skip => "skip",
-            Self::Shift => "shift",
-        }
-    }
-}
+/// The rule for times that a change of the clocks skips, as it stands behind the zone of what is stored.
+const RULE: &str = ", vixie";
 
 /// The instants of one schedule: whole seconds, strictly increasing.
 #[derive(Clone, Debug)]
 pub(crate) struct Calendar {
     expression: Expression,
     zone: Zone,
-    dst: Dst,
     /// Seconds by which everything is later: this schedule's part of the spread.
     phase: i64,
     timing: String,
@@ -82,7 +54,6 @@ impl Calendar {
     pub(crate) fn new(
         expression: &str,
         zone: Option<&str>,
-        dst: Dst,
         spread: Duration,
         name: &ScheduleName,
     ) -> Result<Self, CalendarError> {
@@ -92,14 +63,14 @@ impl Calendar {
         if let Expression::Pattern(_) = expression {
             let _ = write!(timing, " in {}", zone.name());
             if !zone.is_utc() {
-                let _ = write!(timing, ", {}", dst.as_str());
+                timing.push_str(RULE);
             }
         }
         if spread > 0 {
             let _ = write!(timing, ", spread over {}", expression::in_words(spread));
         }
         let phase = stable::below(name, "spread", spread.max(1)) as i64;
-        Ok(Self { expression, zone, dst, phase, timing })
+        Ok(Self { expression, zone, phase, timing })
     }
 
     /// The first `n` instants after that; `@after` counts from there.
@@ -114,7 +85,7 @@ impl Calendar {
             return None;
         }
         let found = match &self.expression {
-            Expression::Pattern(pattern) => Search { pattern, zone: &self.zone, dst: self.dst }.next(from),
+            Expression::Pattern(pattern) => search::next(pattern, &self.zone, from),
             Expression::Every { period, shift } => {
                 Some(shift + (from - shift + period - 1).div_euclid(*period) * period)
             }

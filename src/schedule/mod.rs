@@ -59,7 +59,7 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 use futures::FutureExt;
 
 pub use crate::logic::{
-    calendar::{CalendarError, Dst},
+    calendar::CalendarError,
     tick::{Misfire, NotRun, OnCrash, Overlap, Retries},
 };
 pub use failure::Failure;
@@ -102,12 +102,6 @@ impl ScheduleBuilder {
     /// Sets the zone of the IANA database whose clocks the expression is read by. Default: UTC.
     pub fn zone(mut self, zone: impl AsRef<str>) -> Self {
         self.timing = self.timing.zone(zone);
-        self
-    }
-
-    /// Sets what becomes of times that a change of the clock skips. Default: [`Dst::Vixie`].
-    pub fn dst(mut self, dst: Dst) -> Self {
-        self.timing = self.timing.dst(dst);
         self
     }
 

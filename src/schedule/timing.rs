@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{CalendarError, Dst};
+use super::CalendarError;
 use crate::{
     logic::calendar::Calendar,
     model::{LimitError, ScheduleName, StoreTime},
@@ -38,10 +38,15 @@ use crate::{
 /// | `0 0 1,2 * */2` | the 1st and the 2nd, on a Sunday, Tuesday, Thursday or Saturday | of January 2026: 1 |
 /// | `0 0 L * *` | the last day of the month | of January 2026: 31 |
 ///
-/// ```
-/// use tenure::{model::StoreTime, schedule::{Dst, Timing}};
+/// # Changes of the clocks
+/// A time that they skip is run once, right after the gap, and one that comes twice at its first, as Vixie's cron does it.
+/// An expression whose seconds, minutes or hours begin with `*` follows the clocks: nothing is run for what they skip, and
+/// what comes twice is run twice.
 ///
-/// let nightly = Timing::new("30 2 * * *").zone("Europe/Berlin").dst(Dst::Shift);
+/// ```
+/// use tenure::{model::StoreTime, schedule::Timing};
+///
+/// let nightly = Timing::new("30 2 * * *").zone("Europe/Berlin");
 /// let before_the_change = StoreTime::from_millis(1_774_483_200_000);
 /// let next = nightly.next(4, before_the_change)?;
 /// assert_eq!(
@@ -50,7 +55,7 @@ use crate::{
 ///         "2026-03-26T01:30:00Z",
 ///         "2026-03-27T01:30:00Z",
 ///         "2026-03-28T01:30:00Z",
-///         "2026-03-29T01:30:00Z", // 03:30 by the clocks, which skip 02:30 on that day
+///         "2026-03-29T01:00:00Z", // 03:00 by the clocks, which skip 02:30 on that day
 ///     ]
 /// );
 ///
@@ -63,7 +68,6 @@ use crate::{
 pub struct Timing {
     expression: String,
     zone: Option<String>,
-    dst: Dst,
     spread: Duration,
     name: Option<Result<ScheduleName, LimitError>>,
 }
@@ -72,18 +76,13 @@ impl Timing {
     /// Creates a timing from an expression, read in UTC.
     pub fn new(expression: impl AsRef<str>) -> Self {
         let expression = expression.as_ref().to_owned();
-        Self { expression, zone: None, dst: Dst::default(), spread: Duration::ZERO, name: None }
+        Self { expression, zone: None, spread: Duration::ZERO, name: None }
     }
 
     /// Sets the zone of the IANA database, such as `Europe/London`. The rules of zones come with the crate, whatever a
     /// machine has installed. Default: UTC.
     pub fn zone(self, zone: impl AsRef<str>) -> Self {
         Self { zone: Some(zone.as_ref().to_owned()), ..self }
-    }
-
-    /// Sets what becomes of times that a change of the clock skips. Default: [`Dst::Vixie`].
-    pub fn dst(self, dst: Dst) -> Self {
-        Self { dst, ..self }
     }
 
     /// Delays everything by a part of this, which the schedule's name decides: so that not all that is due at midnight
@@ -117,7 +116,7 @@ impl Timing {
     pub(super) fn calendar(&self) -> Result<Calendar, CalendarError> {
         let name = self.name.clone().unwrap_or_else(|| ScheduleName::new("nobody"));
         let name = name.map_err(|error| CalendarError::new(error.to_string()))?;
-        Calendar::new(&self.expression, self.zone.as_deref(), self.dst, self.spread, &name)
+        Calendar::new(&self.expression, self.zone.as_deref(), self.spread, &name)
     }
 }
 

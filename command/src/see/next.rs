@@ -1,12 +1,9 @@
 //! `tenure next`: the ticks of an expression, without a store.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use jiff::tz::TimeZone;
 use serde::Serialize;
-use tenure::{
-    model::StoreTime,
-    schedule::{Dst, Timing},
-};
+use tenure::{model::StoreTime, schedule::Timing};
 
 use crate::{
     common::Common,
@@ -29,24 +26,9 @@ pub(crate) struct Next {
     #[arg(short = 'n', value_name = "N", default_value_t = 5, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     ticks: usize,
 
-    /// Rule for times that a change of the clock skips
-    #[arg(long, value_enum, default_value_t = Rule::Vixie, value_name = "RULE")]
-    dst: Rule,
-
     /// Name of the schedule, by which H and @every take their numbers
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-}
-
-/// Rule for times that a change of the clock skips.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Rule {
-    /// At the first instant after the gap
-    Vixie,
-    /// Not at all
-    Skip,
-    /// Later by the length of the gap
-    Shift,
 }
 
 /// Ticks of an expression.
@@ -54,18 +36,12 @@ enum Rule {
 struct Ticks {
     expression: String,
     zone: Option<String>,
-    dst: &'static str,
     items: Vec<StoreTime>,
 }
 
 pub(crate) fn run(common: &Common, next: Next) -> Result<u8, Failure> {
-    let dst = match next.dst {
-        Rule::Vixie => Dst::Vixie,
-        Rule::Skip => Dst::Skip,
-        Rule::Shift => Dst::Shift,
-    };
     let now = times::now();
-    let mut timing = Timing::new(&next.expression).dst(dst);
+    let mut timing = Timing::new(&next.expression);
     if let Some(zone) = &next.zone {
         timing = timing.zone(zone);
     }
@@ -73,7 +49,7 @@ pub(crate) fn run(common: &Common, next: Next) -> Result<u8, Failure> {
         timing = timing.named(name);
     }
     let items = timing.next(next.ticks, now).map_err(|error| Failure::usage(error.to_string()))?;
-    let ticks = Ticks { expression: next.expression, zone: next.zone, dst: dst.as_str(), items };
+    let ticks = Ticks { expression: next.expression, zone: next.zone, items };
     out::print(common, &ticks, || table(&ticks, now))?;
     Ok(0)
 }

@@ -13,7 +13,7 @@ use super::{
     CalendarError, FIRST, LAST, LONGEST, fields,
     pattern::Pattern,
     stable,
-    zone::{DAY, Place, Zone, days_since_1970},
+    zone::{DAY, Zone, days_since_1970},
 };
 use crate::model::ScheduleName;
 
@@ -165,10 +165,7 @@ fn instant(text: &str, zone: &Zone) -> Result<i64, String> {
             if !(FIRST..=LAST).contains(&civil) {
                 return Err(out_of_range());
             }
-            match zone.place(civil) {
-                Place::Shown { at, .. } => at,
-                Place::Skipped { by } => by,
-            }
+            zone.reached(civil, FIRST)
         }
         b"Z" | b"+00:00" | b"-00:00" => text.parse::<Timestamp>().map_err(|_| wrong())?.as_second(),
         _ => return Err(wrong()),

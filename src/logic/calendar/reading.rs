@@ -3,7 +3,7 @@
 use std::{fmt::Write, time::Duration};
 
 use super::{
-    Calendar, CalendarError, Dst,
+    Calendar, CalendarError, RULE,
     expression::{Expression, described},
 };
 use crate::model::{ScheduleName, StoreTime};
@@ -18,18 +18,11 @@ impl Calendar {
             }
             None => (timing, Duration::ZERO),
         };
-        let (expression, place) = match rest.rsplit_once(" in ") {
-            Some((expression, place)) => (expression, Some(place)),
+        let (expression, zone) = match rest.rsplit_once(" in ") {
+            Some((expression, zone)) => (expression, Some(zone.strip_suffix(RULE).unwrap_or(zone))),
             None => (rest, None),
         };
-        let (zone, dst) = match place.and_then(|place| place.split_once(", ")) {
-            Some((zone, word)) => {
-                let rule = [Dst::Vixie, Dst::Skip, Dst::Shift].into_iter().find(|dst| dst.as_str() == word);
-                (Some(zone), rule.ok_or_else(unknown)?)
-            }
-            None => (place, Dst::default()),
-        };
-        let calendar = Self::new(expression, zone.filter(|zone| *zone != "UTC"), dst, spread, name)?;
+        let calendar = Self::new(expression, zone, spread, name)?;
         if calendar.timing() == timing { Ok(calendar) } else { Err(unknown()) }
     }
 
@@ -84,29 +77,28 @@ mod tests {
     #[test]
     fn a_timing_is_read_as_it_was_written_and_other_text_is_refused() {
         let hour = Duration::from_secs(3600);
-        for (expression, zone, dst, spread) in [
-            ("0 * * * *", None, Dst::Vixie, Duration::ZERO),
-            ("H H(0-5) * * MON", Some("Europe/Berlin"), Dst::Shift, Duration::ZERO),
-            ("30 2 * * *", Some("America/New_York"), Dst::Skip, 25 * hour),
-            ("@daily", Some("UTC"), Dst::Vixie, hour / 2),
-            ("@every 90s", None, Dst::Vixie, Duration::ZERO),
-            ("@at 2026-11-21T03:00:00Z", None, Dst::Vixie, Duration::ZERO),
-            ("@after 10m", None, Dst::Vixie, hour),
+        for (expression, zone, spread) in [
+            ("0 * * * *", None, Duration::ZERO),
+            ("H H(0-5) * * MON", Some("Europe/Berlin"), Duration::ZERO),
+            ("30 2 * * *", Some("America/New_York"), 25 * hour),
+            ("@daily", Some("UTC"), hour / 2),
+            ("@every 90s", None, Duration::ZERO),
+            ("@at 2026-11-21T03:00:00Z", None, Duration::ZERO),
+            ("@after 10m", None, hour),
         ] {
-            let calendar = Calendar::new(expression, zone, dst, spread, &name()).unwrap();
+            let calendar = Calendar::new(expression, zone, spread, &name()).unwrap();
             let read = Calendar::read(calendar.timing(), &name()).unwrap();
             let from = StoreTime::from_millis(1_774_483_200_000);
             assert_eq!(read.first(5, from), calendar.first(5, from), "{expression}");
         }
-        for other in ["", "0 * * * *", "0 * * * * in Nowhere", "0 * * * * in Europe/Berlin, perhaps", "what"]
-        {
+        for other in ["", "0 * * * *", "0 * * * * in Nowhere", "0 * * * * in Europe/Berlin, skip", "what"] {
             Calendar::read(other, &name()).unwrap_err();
         }
     }
 
     #[test]
     fn the_same_instants_in_other_words_agree() {
-        let of = |expression| Calendar::new(expression, None, Dst::Vixie, Duration::ZERO, &name()).unwrap();
+        let of = |expression| Calendar::new(expression, None, Duration::ZERO, &name()).unwrap();
         let at = |hours: i64| StoreTime::from_millis(1_767_225_600_000 + hours * 3_600_000);
         let agree = |one, other, from, to| of(one).agrees(&of(other), at(from), at(to), at(0), 10_000);
         assert!(agree("0 * * * *", "0 0-23 * * *", 0, 24));

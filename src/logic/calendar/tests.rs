@@ -10,16 +10,15 @@ use super::*;
 #[derive(Debug)]
 struct Of {
     zone: Option<&'static str>,
-    dst: Dst,
     spread: Duration,
     name: &'static str,
 }
 
-const UTC: Of = Of { zone: None, dst: Dst::Vixie, spread: Duration::ZERO, name: "report" };
+const UTC: Of = Of { zone: None, spread: Duration::ZERO, name: "report" };
 
 impl Of {
     fn calendar(&self, expression: &str) -> Result<Calendar, CalendarError> {
-        Calendar::new(expression, self.zone, self.dst, self.spread, &self.name.parse().unwrap())
+        Calendar::new(expression, self.zone, self.spread, &self.name.parse().unwrap())
     }
 
     /// The first instants after one.
@@ -35,8 +34,8 @@ impl Of {
     }
 }
 
-fn within(zone: &'static str, dst: Dst) -> Of {
-    Of { zone: Some(zone), dst, ..UTC }
+fn within(zone: &'static str) -> Of {
+    Of { zone: Some(zone), ..UTC }
 }
 
 fn at(text: &str) -> StoreTime {

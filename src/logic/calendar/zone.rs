@@ -1,5 +1,5 @@
 //! A time zone as stretches of constant offset, in whole seconds since 1970. Within a stretch civil time is
-//! UTC + offset, one to one; what is skipped or comes twice is decided where one begins.
+//! UTC + offset, one to one; where one begins, civil times are skipped or come twice.
 
 use std::sync::LazyLock;
 
@@ -29,13 +29,6 @@ pub(super) struct Transition {
     pub(super) from: i64,
     /// The new one.
     pub(super) to: i64,
-}
-
-impl Transition {
-    /// Returns whether it skips civil times: those from `at + from` to before `at + to`.
-    pub(super) const fn is_gap(&self) -> bool {
-        self.to > self.from
-    }
 }
 
 impl Zone {
@@ -96,49 +89,26 @@ impl Zone {
         changes.take_while(move |change| change.at <= at)
     }
 
-    /// Returns whether the clocks had shown this civil time before `at`. If so, until which civil time they then went
-    /// on: all between was shown, too.
-    pub(super) fn shown_before(&self, civil: i64, at: i64) -> Option<i64> {
-        let mut began = at - NEAR;
-        for change in self.changes_near(at) {
-            if (began..change.at).contains(&(civil - change.from)) {
-                return Some(change.at + change.from);
-            }
-            began = change.at;
-        }
-        None
+    /// The first civil time that the clocks had neither shown nor skipped before `at`.
+    pub(super) fn not_reached_before(&self, at: i64) -> i64 {
+        let before = at - 1;
+        let shown = before + self.offset(before) + 1;
+        self.changes_near(before).map(|change| change.at + change.from).fold(shown, i64::max)
     }
 
-    /// Finds where the clocks first show this civil time, or what they show instead if they skip it.
-    pub(super) fn place(&self, civil: i64) -> Place {
-        let mut at = civil - NEAR;
-        let mut by = None;
+    /// The first instant at or after `from` at which the clocks show this civil time or a later one.
+    pub(super) fn reached(&self, civil: i64, from: i64) -> i64 {
+        let mut at = from.max(civil - NEAR);
         loop {
             let offset = self.offset(at);
-            let end = self.change_after(at, offset).map_or(i64::MAX, |change| change.at);
-            let reading = civil - offset;
-            if (at..end).contains(&reading) {
-                return Place::Shown { at: reading, until: end.saturating_add(offset) };
-            }
-            if reading < at {
-                by = by.or(Some(at));
-            }
-            match by {
-                // Not before all that is near was seen: clocks that are put back soon show it after all.
-                Some(by) if end > civil + NEAR => return Place::Skipped { by },
-                _ => at = end,
+            let shown = civil - offset;
+            match self.change_after(at, offset) {
+                _ if shown <= at => return at,
+                Some(change) if change.at <= shown => at = change.at,
+                _ => return shown,
             }
         }
     }
-}
-
-/// Place of a civil time in a zone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Shown, first at `at`, and the clocks go on to `until`.
-    Shown { at: i64, until: i64 },
-    /// In a gap, first in the one that ends with this instant.
-    Skipped { by: i64 },
 }
 
 fn timestamp(seconds: i64) -> Timestamp {

@@ -2,7 +2,6 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    logic::calendar::Dst,
     model::{Finish, Holder, Namespace, Rules, ScheduleId, ScheduleName, SessionId, Skipped, Why},
     store::{Definition, Pause},
 };
@@ -23,7 +22,7 @@ fn id() -> ScheduleId {
 }
 
 fn calendar(expression: &str) -> Calendar {
-    Calendar::new(expression, None, Dst::Vixie, Duration::ZERO, &id().name).unwrap()
+    Calendar::new(expression, None, Duration::ZERO, &id().name).unwrap()
 }
 
 /// Defined at the beginning.

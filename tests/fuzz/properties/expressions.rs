@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tenure::{
     model::StoreTime,
-    schedule::{CalendarError, Dst, Timing},
+    schedule::{CalendarError, Timing},
 };
 
 use super::source::Source;
@@ -38,11 +38,10 @@ const FIELDS: [&str; 24] = [
 pub(crate) fn expressions(bytes: &[u8]) -> bool {
     let mut source = Source::new(bytes);
     let zone = ZONES[source.below(ZONES.len())];
-    let dst = source.pick(&[Dst::Vixie, Dst::Skip, Dst::Shift]);
     let spread = if source.one_in(4) { source.number() } else { 0 };
     let after = StoreTime::from_millis(source.number().cast_signed());
     let of = |text: String| {
-        let timing = Timing::new(text).zone(zone).dst(dst).spread_over(Duration::from_secs(spread));
+        let timing = Timing::new(text).zone(zone).spread_over(Duration::from_secs(spread));
         timing.named("report")
     };
     let fields: Vec<_> = (0..5 + source.below(2)).map(|_| source.pick(&FIELDS)).collect();

@@ -93,7 +93,7 @@ fn an_expression_of_one_instant_is_due_once() {
     assert_eq!(UTC.next("@at 2026-11-21T03:00:00Z", NEW_YEAR, 9), ["2026-11-21T03:00:00Z"]);
     assert_eq!(UTC.next("@at 2026-11-21T03:00:00+01:30", NEW_YEAR, 9), ["2026-11-21T01:30:00Z"]);
     assert!(UTC.next("@at 2026-11-21T03:00:00Z", "2026-11-21T03:00:00Z", 9).is_empty());
-    let london = within("Europe/London", Dst::Skip);
+    let london = within("Europe/London");
     assert_eq!(london.next("@at 2026-07-01t09:00:00", NEW_YEAR, 9), ["2026-07-01T08:00:00Z"]);
     // In the gap: the first instant after it. In the fold: the first of the two.
     assert_eq!(london.next("@at 2026-03-29T01:30:00", NEW_YEAR, 9), ["2026-03-29T01:00:00Z"]);
@@ -143,7 +143,7 @@ fn a_spread_delays_everything_by_a_part_of_it() {
     let hour = Duration::from_secs(3600);
     let mut phases = std::collections::BTreeSet::new();
     for name in ["a", "b", "c", "d"] {
-        let spread = Of { name, spread: hour, ..within("Europe/London", Dst::Vixie) };
+        let spread = Of { name, spread: hour, ..within("Europe/London") };
         let plain = Of { spread: Duration::ZERO, ..spread };
         let [later, due] = [&spread, &plain].map(|of| of.next("30 1 * * *", "2026-03-27T00:00:00Z", 5));
         let phase: Vec<_> = later.iter().zip(&due).map(|(later, due)| at(later).since(at(due))).collect();
@@ -160,7 +160,7 @@ fn a_spread_delays_everything_by_a_part_of_it() {
 #[test]
 fn equal_timings_are_written_the_same() {
     let timing = |of: &Of, expression: &str| of.calendar(expression).unwrap().timing().to_owned();
-    let london = within(" europe/LONDON", Dst::Skip);
+    let london = within(" europe/LONDON");
     let of_london = [
         "  */5   * * jan\tMon-Fri ",
         "@Daily",
@@ -175,10 +175,10 @@ fn equal_timings_are_written_the_same() {
     ];
     let written: Vec<_> = of_london.iter().map(|text| timing(&london, text)).collect();
     expect![[r"
-        */5 * * JAN MON-FRI in Europe/London, skip
-        0 0 * * * in Europe/London, skip
-        0 0 * * * in Europe/London, skip
-        0 0 * * * in Europe/London, skip
+        */5 * * JAN MON-FRI in Europe/London, vixie
+        0 0 * * * in Europe/London, vixie
+        0 0 * * * in Europe/London, vixie
+        0 0 * * * in Europe/London, vixie
         @every 1m 30s
         @every 1m 30s
         @every 31d
@@ -186,7 +186,7 @@ fn equal_timings_are_written_the_same() {
         @at 2026-07-01T08:00:00Z
         @at 2026-07-01T08:00:00Z"]]
     .assert_eq(&written.join("\n"));
-    assert_eq!(timing(&UTC, "0 0 * * *"), timing(&within("utc", Dst::Skip), "@daily"));
+    assert_eq!(timing(&UTC, "0 0 * * *"), timing(&within("utc"), "@daily"));
     assert_eq!(timing(&UTC, "@hourly"), "0 * * * * in UTC");
 }
 
@@ -362,7 +362,7 @@ fn a_refusal_of_an_expression_names_the_value_and_the_rule() {
 fn zones_and_spreads_are_checked() {
     let zones = ["", "Europe/Londinium", "Local", "Etc/Unknown", "+01:00", "EST5EDT,M3.2.0,M11.1.0", "ü"];
     for zone in zones {
-        let error = within(zone, Dst::Vixie).refused("@daily");
+        let error = within(zone).refused("@daily");
         let said = format!("the zone {zone:?} is not one of the IANA database, such as \"Europe/London\"");
         assert_eq!(error, said);
     }
@@ -377,8 +377,8 @@ fn no_instant_and_no_window_goes_too_far() {
     let windows = || ends.iter().flat_map(|after| ends.iter().map(move |to| (*after, *to)));
     let expressions =
         ["* * * * * *", "0 0 29 2 *", "0 0 29 2 +SUN", "@every 7s", "@at 2026-11-21T03:00:00Z", "@after 5m"];
-    for (zone, dst) in [("UTC", Dst::Vixie), ("America/New_York", Dst::Shift), ("Pacific/Apia", Dst::Vixie)] {
-        let of = Of { spread: Duration::from_secs(366 * 86_400), ..within(zone, dst) };
+    for zone in ["UTC", "America/New_York", "Pacific/Apia"] {
+        let of = Of { spread: Duration::from_secs(366 * 86_400), ..within(zone) };
         for calendar in expressions.map(|text| of.calendar(text).unwrap()) {
             for since in ends {
                 assert!(calendar.next(since, since).is_none_or(|at| at > since));
