@@ -30,8 +30,8 @@ use crate::model::{ScheduleName, StoreTime};
 
 /// The first instant there may be, in seconds since 1970.
 const FIRST: i64 = 0;
-/// The last one, before the year 9000. Far enough, and far from where any arithmetic ends.
-const LAST: i64 = zone::days_since_1970(9000, 1, 1) * DAY - 1;
+/// The last one, before the year 5000: croner looks no further.
+const LAST: i64 = 95_617_583_999;
 /// A spread or a period is no longer: 366 days.
 const LONGEST: u64 = 366 * DAY as u64;
 

@@ -7,14 +7,9 @@ use croner::{
     errors::CronError,
     parser::{CronParser, Year},
 };
-use jiff::{Timestamp, civil::DateTime};
+use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 
-use super::{
-    CalendarError, FIRST, LAST, LONGEST, fields,
-    pattern::Pattern,
-    stable,
-    zone::{DAY, Zone, days_since_1970},
-};
+use super::{CalendarError, FIRST, LAST, LONGEST, fields, pattern::Pattern, stable, zone::Zone};
 use crate::model::ScheduleName;
 
 const LONGEST_EXPRESSION: usize = 256;
@@ -68,8 +63,8 @@ fn cron(text: &str, name: &ScheduleName) -> Result<(Expression, String), String>
         let words = error.to_string();
         format!("is refused: {}", words.trim_end_matches('.').to_ascii_lowercase())
     })?;
-    let pattern = Pattern::of(&cron, wildcard);
-    if !pattern.has_any() {
+    let pattern = Pattern::new(cron, wildcard);
+    if pattern.first(FIRST).is_none() {
         return Err("names a day that does not exist".to_owned());
     }
     Ok((Expression::Pattern(pattern), fields.join(" ")))
@@ -157,10 +152,7 @@ fn instant(text: &str, zone: &Zone) -> Result<i64, String> {
     let at = match offset {
         b"" => {
             let civil: DateTime = text.parse().map_err(|_| wrong())?;
-            let [month, day] = [civil.month(), civil.day()].map(|part| u32::from(part.unsigned_abs()));
-            let [hour, minute, second] = [civil.hour(), civil.minute(), civil.second()].map(i64::from);
-            let time = (hour * 60 + minute) * 60 + second;
-            let civil = days_since_1970(i64::from(civil.year()), month, day) * DAY + time;
+            let civil = TimeZone::UTC.to_timestamp(civil).map_err(|_| out_of_range())?.as_second();
             // The search in the zone is for these years only.
             if !(FIRST..=LAST).contains(&civil) {
                 return Err(out_of_range());
@@ -178,7 +170,7 @@ fn instant(text: &str, zone: &Zone) -> Result<i64, String> {
 }
 
 fn out_of_range() -> String {
-    "must have an instant of the years 1970 to 8999".to_owned()
+    "must have an instant of the years 1970 to 4999".to_owned()
 }
 
 fn timestamp(at: i64) -> crate::model::StoreTime {

@@ -5,7 +5,10 @@
 //!   a fold:  civil  01:00 ────── 02:00 | 01:00 ──────       01:30 comes twice: run at its first
 //! ```
 
-use super::{pattern::Pattern, zone::Zone};
+use super::{
+    pattern::Pattern,
+    zone::{NEAR, Zone},
+};
 
 /// The first instant at or after `from`.
 pub(super) fn next(pattern: &Pattern, zone: &Zone, from: i64) -> Option<i64> {
@@ -24,6 +27,8 @@ fn followed(pattern: &Pattern, zone: &Zone, from: i64) -> Option<i64> {
         let offset = zone.offset(at);
         let shown = pattern.first(at + offset)? - offset;
         match zone.change_after(at, offset) {
+            // A stretch that is long enough is followed by civil times that it did not show: no match before this one.
+            Some(change) if change.at <= shown && change.at - at >= NEAR => at = change.at.max(shown - NEAR),
             Some(change) if change.at <= shown => at = change.at,
             _ => return Some(shown),
         }

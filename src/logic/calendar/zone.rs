@@ -15,6 +15,10 @@ pub(super) const DAY: i64 = 86_400;
 /// More than two offsets of one zone are ever apart. What is further away does not read the same civil time.
 pub(super) const NEAR: i64 = 3 * DAY;
 
+/// The years whose changes tell the rules of a zone: 2026 to 2055.
+const RULES_FROM: i64 = 1_767_225_600;
+const RULES_TO: i64 = 2_713_910_400;
+
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
 #[derive(Clone, Debug)]
@@ -72,10 +76,10 @@ impl Zone {
     /// A number for what the clocks of this zone do in the years that matter: builds that know the same rules have the
     /// same, and those with another database another, if it has changed this zone.
     pub(super) fn rules(&self) -> u64 {
-        let (begin, end) = (days_since_1970(2026, 1, 1) * DAY, days_since_1970(2056, 1, 1) * DAY);
-        let first = Transition { at: begin, from: 0, to: self.offset(begin) };
+        let first = Transition { at: RULES_FROM, from: 0, to: self.offset(RULES_FROM) };
         let changes = std::iter::successors(Some(first), |last| self.change_after(last.at, last.to));
-        let numbers = changes.take_while(|change| change.at < end).flat_map(|change| [change.at, change.to]);
+        let numbers =
+            changes.take_while(|change| change.at < RULES_TO).flat_map(|change| [change.at, change.to]);
         stable::fold(numbers.flat_map(i64::to_be_bytes))
     }
 
@@ -111,37 +115,6 @@ impl Zone {
     }
 }
 
-fn timestamp(seconds: i64) -> Timestamp {
-    Timestamp::from_second(seconds).expect("instants are of the years 1970 to 9000")
-}
-
-/// The day so many days after 1970 began, as year, month and day. Civil calendars repeat after 400 years, and
-/// are simplest when years begin in March.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a month and a day of it are small, and not negative"
-)]
-pub(super) const fn date(days: i64) -> (i64, u32, u32) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    let year = year_of_era + era * 400 + if month <= 2 { 1 } else { 0 };
-    (year, month as u32, day as u32)
-}
-
-/// Returns how many days after 1970 began.
-pub(super) const fn days_since_1970(year: i64, month: u32, day: u32) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let march_month = (month as i64 + 9) % 12;
-    let of_year = (153 * march_month + 2) / 5 + day as i64 - 1;
-    let of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + of_year;
-    era * 146_097 + of_era - 719_468
+pub(super) fn timestamp(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).expect("instants are of the years 1970 to 5000")
 }

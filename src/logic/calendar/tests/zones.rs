@@ -28,7 +28,8 @@ fn defined(of: &Zone, matches: &dyn Fn(i64) -> bool, is_fixed: bool, change: i64
 }
 
 fn changes(zone: &Zone) -> Vec<Transition> {
-    let until = zone::days_since_1970(2045, 1, 1) * DAY;
+    // Until 2045.
+    let until = 2_366_841_600;
     let next = |at: i64| zone.change_after(at, zone.offset(at)).filter(|change| change.at < until);
     std::iter::successors(next(0), |change| next(change.at)).collect()
 }
@@ -96,19 +97,6 @@ fn changes_of_every_zone_are_as_defined() {
         }
     }
     assert!(nth > 1000, "{nth}");
-}
-
-#[test]
-fn a_day_is_that_date_and_that_date_is_the_day() {
-    let first = jiff::civil::date(1970, 1, 1);
-    for (day, date) in
-        first.series(jiff::Span::new().days(1)).take_while(|date| date.year() < 2401).enumerate()
-    {
-        let (month, of_month) = (date.month().unsigned_abs().into(), date.day().unsigned_abs().into());
-        let year = i64::from(date.year());
-        assert_eq!(zone::date(day as i64), (year, month, of_month));
-        assert_eq!(zone::days_since_1970(year, month, of_month), day as i64, "{date}");
-    }
 }
 
 #[test]
