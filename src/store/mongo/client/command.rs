@@ -15,28 +15,14 @@ use super::{
 use crate::{error::StoreError, store::Refusal};
 
 /// The server's reply was not what the command promises.
-#[derive(Debug)]
-struct Unexpected(&'static str);
-
-impl fmt::Display for Unexpected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the server's reply has no readable `{}`", self.0)
-    }
+fn unexpected(field: &str) -> CommandFailure {
+    CommandFailure::unknown(format!("the server's reply has no readable `{field}`"))
 }
-
-impl std::error::Error for Unexpected {}
 
 /// The limit passed before the answer came.
-#[derive(Debug)]
-struct NoAnswer(Duration);
-
-impl fmt::Display for NoAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no answer within {:?}", self.0)
-    }
+fn no_answer(limit: Duration) -> CommandFailure {
+    CommandFailure::unknown(format!("no answer within {limit:?}"))
 }
-
-impl std::error::Error for NoAnswer {}
 
 /// The server says that something went wrong with a write that it may have applied.
 #[derive(Debug)]
@@ -98,7 +84,7 @@ pub(crate) async fn within_on<T: Send + 'static>(
     work: impl Future<Output = CommandResult<T>> + Send + 'static,
 ) -> Result<T, StoreError> {
     let task = runtime.spawn(in_scope(async move {
-        let lost = |_| Err(CommandFailure::unknown(NoAnswer(limit)));
+        let lost = |_| Err(no_answer(limit));
         let outcome = tokio::time::timeout(limit.saturating_mul(2), work).await.unwrap_or_else(lost);
         outcome.map_err(|failure| if has_changed() { failure.half_way() } else { failure })
     }));
@@ -106,7 +92,7 @@ pub(crate) async fn within_on<T: Send + 'static>(
         Ok(Ok(outcome)) => outcome,
         // The task panicked, or the runtime is shutting down.
         Ok(Err(lost)) => Err(CommandFailure::unknown(lost)),
-        Err(_) => Err(CommandFailure::unknown(NoAnswer(limit))),
+        Err(_) => Err(no_answer(limit)),
     };
     outcome.map_err(|failure| failure.named(doing))
 }
@@ -135,7 +121,7 @@ pub(crate) async fn modify(database: &Database, command: Document) -> CommandRes
     match reply.remove("value") {
         Some(Bson::Document(document)) => Ok(Some(document)),
         Some(Bson::Null) | None => Ok(None),
-        Some(_) => Err(CommandFailure::unknown(Unexpected("value"))),
+        Some(_) => Err(unexpected("value")),
     }
 }
 
@@ -163,16 +149,16 @@ pub(crate) async fn write(database: &Database, command: Document) -> CommandResu
 
 /// Reads the results of the statements from the server's reply.
 fn written(reply: &Document) -> CommandResult<WriteReply> {
-    let matched = count(reply.get("n")).ok_or_else(|| CommandFailure::unknown(Unexpected("n")))?;
+    let matched = count(reply.get("n")).ok_or_else(|| unexpected("n"))?;
     let modified = count(reply.get("nModified")).unwrap_or_default();
     let inserted = reply.get_array("upserted").into_iter().flatten();
     let inserted =
         inserted.filter_map(|one| usize::try_from(count(one.as_document()?.get("index"))?).ok()).collect();
     let mut refused = Vec::new();
     for error in reply.get_array("writeErrors").into_iter().flatten() {
-        let error = error.as_document().ok_or_else(|| CommandFailure::unknown(Unexpected("writeErrors")))?;
+        let error = error.as_document().ok_or_else(|| unexpected("writeErrors"))?;
         let place = count(error.get("index")).and_then(|index| usize::try_from(index).ok());
-        let place = place.ok_or_else(|| CommandFailure::unknown(Unexpected("writeErrors.index")))?;
+        let place = place.ok_or_else(|| unexpected("writeErrors.index"))?;
         let code = error.get_i32("code").unwrap_or_default();
         if code == codes::DUPLICATE_KEY {
             // Two inserted the same document at once. This one did nothing, and would find it now.
@@ -200,7 +186,7 @@ fn count(number: Option<&Bson>) -> Option<u64> {
 pub(crate) async fn distinct(database: &Database, command: Document) -> CommandResult<Vec<Bson>> {
     match run(database, command).await?.remove("values") {
         Some(Bson::Array(values)) => Ok(values),
-        _ => Err(CommandFailure::unknown(Unexpected("values"))),
+        _ => Err(unexpected("values")),
     }
 }
 
