@@ -82,8 +82,6 @@ const GOALS: &[(&str, Goal)] = &[
     ("pairs64_server_ratio_1", AtMost(0.8)),
     ("handover_w1_p50_ratio_3", AtMost(1.35)),
     ("handover_w1_p50_ratio_1", AtMost(1.35)),
-    ("handover_local_w1_p50_ratio_3", AtMost(1.1)),
-    ("handover_local_w1_p50_ratio_1", AtMost(1.1)),
     // A ttl of 3 s: the last beat was up to half a second before the kill, and what the tests allow beyond it.
     ("takeover_p50_ms", AtMost(2950.0)),
     ("takeover_worst_ms", AtMost(3500.0)),

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use mongodb::options::WriteConcern;
-use tenure::store::mongo::MongoOptions;
 use tokio::time::sleep;
 
 use crate::{
@@ -21,39 +20,31 @@ const HANDOVERS: usize = 220;
 /// On one node a majority event waits for the journal, up to 100 ms.
 const HANDOVERS_ON_1: usize = 60;
 
-type Options = fn() -> MongoOptions;
-
-/// Ways in which the store may tell others of a change: what the figures are called, and the options.
-const WAYS: [(&str, Options); 2] =
-    [("handover", MongoOptions::new), ("handover_local", || MongoOptions::new().bells_in_local(true))];
-
 /// Two instances that hand a lock to each other, beside a write of w:1 and its majority event.
 pub(crate) async fn back_and_forth(world: &World) {
     let handovers = if world.nodes == 1 { HANDOVERS_ON_1 } else { HANDOVERS };
-    for (way, options) in WAYS {
-        let start = |holder| Instance::start_with(world, config(holder), options());
-        let instances = vec![start("first").await, start("second").await];
-        let elects = [0, 1].map(|place: usize| instances[place].elect.clone());
-        let mut relay = Relay::start(&elects, 1, "hand over").await;
-        let mut floor = WriteAndEvent::open(world, WriteConcern::nodes(1)).await;
-        let (mut ours, mut floors) = (Vec::new(), Vec::new());
-        for round in 0..=handovers {
-            let (event, handed) = (floor.once().await, relay.hand_over().await);
-            // The first round is for warming up.
-            if round > 0 {
-                floors.push(event);
-                ours.push(handed);
-            }
-            // So that the other one is back in the queue.
-            sleep(Duration::from_millis(20)).await;
+    let start = |holder| Instance::start(world, config(holder));
+    let instances = vec![start("first").await, start("second").await];
+    let elects = [0, 1].map(|place: usize| instances[place].elect.clone());
+    let mut relay = Relay::start(&elects, 1, "hand over").await;
+    let mut floor = WriteAndEvent::open(world, WriteConcern::nodes(1)).await;
+    let (mut ours, mut floors) = (Vec::new(), Vec::new());
+    for round in 0..=handovers {
+        let (event, handed) = (floor.once().await, relay.hand_over().await);
+        // The first round is for warming up.
+        if round > 0 {
+            floors.push(event);
+            ours.push(handed);
         }
-        drop((relay, floor));
-        close(instances).await;
-        told(way, world.nodes, &ours, &floors);
+        // So that the other one is back in the queue.
+        sleep(Duration::from_millis(20)).await;
     }
+    drop((relay, floor));
+    close(instances).await;
+    told(world.nodes, &ours, &floors);
 }
 
-fn told(way: &str, nodes: usize, ours: &[f64], floors: &[f64]) {
+fn told(nodes: usize, ours: &[f64], floors: &[f64]) {
     let row = |who: &str, times: &[f64]| {
         let mut times = times.to_vec();
         times.sort_by(f64::total_cmp);
@@ -61,12 +52,12 @@ fn told(way: &str, nodes: usize, ours: &[f64], floors: &[f64]) {
         vec![who.to_owned(), at(50), at(90), at(99)]
     };
     table::print(
-        &format!("{way}, {} times, on {nodes}: ms", ours.len()),
+        &format!("handover, {} times, on {nodes}: ms", ours.len()),
         &["what", "p50", "p90", "p99"],
         &[row("write of w:1 and its event", floors), row("hand-over", ours)],
     );
     let (ours, floor) = (median(ours.to_vec()), median(floors.to_vec()));
-    measured(&format!("{way}_p50_on_{nodes}"), ours, "µs");
-    measured(&format!("{way}_floor_p50_on_{nodes}"), floor, "µs");
-    figure(&format!("{way}_w1_p50_ratio_{nodes}"), ours / floor);
+    measured(&format!("handover_p50_on_{nodes}"), ours, "µs");
+    measured(&format!("handover_floor_p50_on_{nodes}"), floor, "µs");
+    figure(&format!("handover_w1_p50_ratio_{nodes}"), ours / floor);
 }

@@ -8,14 +8,14 @@ use tenure::{
     model::LockId,
     store::{
         Store,
-        mongo::{MongoOptions, MongoStore},
+        mongo::MongoStore,
     },
 };
 use tokio::task::JoinHandle;
 
 use crate::{
     instances::{config, start, take},
-    world::{LIMIT, World, connect},
+    world::{LIMIT, World},
 };
 
 /// Instances that are started at a time.
@@ -29,12 +29,7 @@ pub(crate) struct Instance {
 
 impl Instance {
     pub(crate) async fn start(world: &World, config: ElectConfig) -> Self {
-        Self::start_with(world, config, MongoOptions::new()).await
-    }
-
-    /// The same over a store with these options.
-    pub(crate) async fn start_with(world: &World, config: ElectConfig, options: MongoOptions) -> Self {
-        let store = connect(world.uri(), options).await;
+        let store = world.for_engine().await;
         let elect = start(store.clone(), config).await;
         Self { elect, store }
     }

@@ -253,27 +253,6 @@ async fn bells_rung_before_a_listener_came_are_not_told() {
 }
 
 #[tokio::test]
-async fn a_cursor_is_replaced_from_time_to_time_and_nothing_is_lost_nor_looked_for() {
-    let options = MongoOptions::new().hint_wait(Duration::from_millis(100));
-    let place = Place::with(shared_single().await.uri(), options).await;
-    let topic = place.fixture().topic("import");
-    let mut ear = Ear::open(&place.store, &topic).await;
-    let cursor = look(&place).await;
-    let (mut number, mut replaced) = (0, 0);
-    let mut known = cursor;
-    while replaced < 3 {
-        number += 1;
-        ring(&place.store, &topic, number);
-        assert_eq!(ear.hint().await, Hint::News(asked(number)));
-        let now = look(&place).await;
-        if known.is_disjoint(&now) && !now.is_empty() {
-            known = now;
-            replaced += 1;
-        }
-    }
-}
-
-#[tokio::test]
 async fn a_collection_that_is_not_capped_is_replaced() {
     let place = Place::on(shared_single().await.uri()).await;
     let [heard, rung, _] = three_topics(&place.fixture());
@@ -384,13 +363,12 @@ async fn bells_are_heard_on_the_next_primary() {
     ear.hears_again(&place.store, &topic).await;
 }
 
-/// A client that was lent tells nobody of another primary.
+/// A client that was lent tells nobody of another primary: its tail hears of bells when the former one has them, too.
 #[tokio::test]
-async fn a_tail_that_is_deaf_is_replaced() {
+async fn a_tail_of_a_client_that_was_lent_hears_on_after_its_primary_stood_down() {
     let deployment = Deployment::start(Shape::ReplicaSet, steady()).await;
-    let options = || short().bells_in_local(true);
-    let place = Place::with(deployment.uri(), options()).await;
-    let options = options().database(place.database.name());
+    let place = Place::with(deployment.uri(), short()).await;
+    let options = short().database(place.database.name());
     let client = deployment.client().await;
     let lent = lent(&client, options).await;
     let topic = place.fixture().topic("import");
@@ -399,30 +377,6 @@ async fn a_tail_that_is_deaf_is_replaced() {
     let former = deployment.step_down().await.port();
     deployment.wait_for_primary(Some(former)).await;
     ear.hears_again(&place.store, &topic).await;
-}
-
-#[tokio::test]
-async fn bells_in_local_are_not_replicated_and_survive_a_change_of_primary() {
-    let deployment = Deployment::start(Shape::ReplicaSet, steady()).await;
-    let place = Place::with(deployment.uri(), MongoOptions::new().bells_in_local(true)).await;
-    let topic = place.fixture().topic("import");
-    let mut ear = Ear::open(&place.store, &topic).await;
-    let name = format!("{}.{}", place.database.name(), bare::bells_of(&topic));
-    for _ in 0..2 {
-        ear.hears_again(&place.store, &topic).await;
-        let primary = deployment.wait_for_primary(None).await;
-        let direct = Client::with_uri_str(primary.uri()).await.unwrap();
-        let local = direct.database("local");
-        let listed = local.list_collections().filter(doc! { "name": &name }).await.unwrap();
-        let found: Vec<_> = listed.try_collect().await.unwrap();
-        assert_eq!(found.len(), 1, "it is on the primary");
-        assert_eq!(found[0].options.capped, Some(true));
-        deployment.step_down().await;
-        deployment.wait_for_primary(Some(primary.port())).await;
-        ear.resync().await;
-    }
-    let names = place.database.list_collection_names().await.unwrap();
-    assert!(!names.iter().any(|name| name.contains("bells")), "{names:?}");
 }
 
 #[tokio::test]
@@ -484,33 +438,6 @@ async fn a_collection_that_cannot_be_seeded_does_not_count_as_dropped() {
     let mut ear = Ear::open(&place.store, &other).await;
     ear.hears_again(&place.store, &other).await;
     assert!(!log.text().contains("dropped"), "{}", log.text());
-}
-
-/// A server that was upgraded takes no ids of collections before its compatibility version is raised.
-#[tokio::test]
-async fn bells_go_on_while_the_compatibility_version_is_an_older_one() {
-    let deployment = Deployment::start(Shape::Single, Options::default()).await;
-    let client = deployment.client().await;
-    let set = async |version: &str| {
-        let admin = client.database("admin");
-        until("the compatibility version is set", async || {
-            admin.run_command(doc! { "setFeatureCompatibilityVersion": version }).await
-        })
-        .await;
-    };
-    let living = Place::with(deployment.uri(), short()).await;
-    let topics = three_topics(&living.fixture());
-    let mut ear = Ear::open(&living.store, &topics[0]).await;
-    ear.hears_again(&living.store, &topics[0]).await;
-    for (number, version) in ["5.0", "6.0", "5.0"].into_iter().enumerate() {
-        set(version).await;
-        ear.hears_again(&living.store, &topics[0]).await;
-        let fresh =
-            crate::mongodb::connected(deployment.uri(), short().database(format!("fresh{number}"))).await;
-        for topic in &topics {
-            Ear::open(&fresh, topic).await.hears_again(&fresh, topic).await;
-        }
-    }
 }
 
 #[tokio::test]

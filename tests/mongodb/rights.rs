@@ -413,29 +413,6 @@ async fn the_right_that_bells_lack_is_told_with_the_user_to_those_who_listen() {
 }
 
 #[tokio::test]
-async fn bells_in_local_need_rights_there() {
-    let place = Guarded::new("local").await;
-    let options = || MongoOptions::new().database(&place.name).bells_in_local(true);
-    let app = place.user("app", documented(&place.name)).await;
-    let deaf = Listener::new(&app, options()).await.deaf().await.unwrap();
-    let bucket = bare::bells_of(&Topic::Session(SessionId::from_u128(7)));
-    let told = format!("the user \"app\" may not find on local.{}.{bucket}: grant that", place.name);
-    assert!(deaf.starts_with(&told), "{deaf}");
-    let local = of_bells("local", &["find", "insert", "convertToCapped"]).into_iter().map(|mut privilege| {
-        let resource = privilege.get_document_mut("resource").unwrap();
-        let name = format!("{}.{}", place.name, resource.get_str("collection").unwrap());
-        resource.insert("collection", name);
-        privilege
-    });
-    let list = doc! { "resource": { "db": "local", "collection": "" }, "actions": ["listCollections"] };
-    let privileges: Vec<_> = role(&place.name).into_iter().chain(local).chain([list]).collect();
-    let all = doc! { "createRole": &place.name, "privileges": privileges, "roles": [] };
-    place.admin.database("admin").run_command(all).await.unwrap();
-    let uri = place.user_in("local", doc! { "role": &place.name, "db": "admin" }).await;
-    Listener::new(&uri, options()).await.rings().await;
-}
-
-#[tokio::test]
 async fn rights_are_not_probed_on_a_server_without_authentication() {
     let (events, mut sent) = tokio::sync::mpsc::channel(1000);
     let empty = format!("unasked-{}", std::process::id());

@@ -55,7 +55,7 @@ use crate::{store_methods, words};
 #[must_use]
 pub fn index_script(database: impl AsRef<str>, options: &MongoOptions) -> String {
     let (database, names) = (database.as_ref(), Collections::new(&options.prefix));
-    indexes::script(database, &names) + &Buckets::new(database, options).script("tenure")
+    indexes::script(database, &names) + &Buckets::new(options).script("tenure")
 }
 
 /// The names of the indexes of each collection that the script of [`index_script`] creates, for operators who look
@@ -272,7 +272,7 @@ async fn prepared(database: &Database, options: &MongoOptions) -> Result<Prepare
     if is_mongos {
         words::warn!("no hints, waiters poll every poll_interval: there are no bells behind a mongos");
     }
-    Ok((!is_mongos, Arc::new(Buckets::new(database.name(), options))))
+    Ok((!is_mongos, Arc::new(Buckets::new(options))))
 }
 
 /// A method of the contract: its name in errors, the module that carries it out, and whether it may ring bells.

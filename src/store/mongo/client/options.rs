@@ -14,7 +14,6 @@ pub struct MongoOptions {
     pub(crate) hint_wait: Duration,
     pub(crate) create: bool,
     pub(crate) read_only: bool,
-    pub(crate) bells_in_local: bool,
     pub(crate) command_events: Option<EventHandler<CommandEvent>>,
     pub(crate) uri_from: Option<UriSource>,
 }
@@ -27,7 +26,6 @@ impl Default for MongoOptions {
             hint_wait: Duration::from_secs(10),
             create: true,
             read_only: false,
-            bells_in_local: false,
             command_events: None,
             uri_from: None,
         }
@@ -82,18 +80,6 @@ impl MongoOptions {
     #[must_use]
     pub const fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
-        self
-    }
-
-    /// Sets whether the bells, through which instances wake each other, are in the server's database `local`
-    /// instead, as `<database>.<prefix>bells_00` to `_63`. Default: no.
-    ///
-    /// A collection in `local` is not replicated: a bell costs the primary less, and the other members nothing. After
-    /// a change of primary the collections are created again. The user needs the same rights on them as on the
-    /// others. All instances must agree on it: one that rings elsewhere is heard at the next poll.
-    #[must_use]
-    pub const fn bells_in_local(mut self, local: bool) -> Self {
-        self.bells_in_local = local;
         self
     }
 

@@ -22,16 +22,6 @@ pub(crate) fn script(database: &str, names: &Collections, options: &MongoOptions
     let of_runs: Vec<_> = of_each.iter().copied().filter(|action| *action != "createIndex").collect();
     privilege(&mut script, database, &names.runs, &of_runs, true);
     script.push_str("  ],\n  \"roles\": []\n})\n");
-    if options.bells_in_local {
-        // A string writes itself.
-        let _ = writeln!(
-            script,
-            "// The bells are in the database local: a role of the database admin has to allow these on them, and\n\
-             // listCollections on local: {}",
-            of_bells.join(", ")
-        );
-        return script;
-    }
     // A string writes itself.
     let _ = write!(
         script,

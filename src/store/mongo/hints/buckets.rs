@@ -8,10 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     fmt::Write as _,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Mutex,
 };
 
 use bson::{Bson, Document, doc, oid::ObjectId};
@@ -89,30 +86,17 @@ pub(crate) struct Buckets {
     /// Collections that are known to be there and capped, by the server's own ids of them. An `insert` names that, for
     /// otherwise it would create a collection that is not capped where there is none.
     known: Mutex<BTreeMap<Bucket, Bson>>,
-    /// The server takes no ids of collections in commands, as with featureCompatibilityVersion 5.0: bells may then be
-    /// written into a fresh collection that is not capped, which is noticed when it is tailed, and mended.
-    takes_no_ids: AtomicBool,
-    is_local: bool,
 }
 
 impl Buckets {
-    /// The collections of the store in this database.
-    pub(crate) fn new(database: &str, options: &MongoOptions) -> Self {
-        let is_local = options.bells_in_local;
-        let prefix = if is_local { format!("{database}.{}", options.prefix) } else { options.prefix.clone() };
+    /// The collections of a store with these options.
+    pub(crate) fn new(options: &MongoOptions) -> Self {
         Self {
-            prefix,
+            prefix: options.prefix.clone(),
             create: options.creates(),
             read_only: options.read_only,
             known: Mutex::default(),
-            takes_no_ids: AtomicBool::new(false),
-            is_local,
         }
-    }
-
-    /// The database that they are in, over the client of the store's own.
-    pub(crate) fn database(&self, own: &Database) -> Database {
-        if self.is_local { own.client().database("local") } else { own.clone() }
     }
 
     pub(crate) fn name(&self, bucket: Bucket) -> String {
@@ -148,7 +132,7 @@ impl Buckets {
                 Some(Found { uuid, is_capped: false }) => {
                     words::warn!(collection = name, "not a capped collection, creating it anew");
                     let drop = doc! { "drop": &name, "writeConcern": { "w": 1 } };
-                    let dropped = self.run_on(database, uuid, drop).await;
+                    let dropped = allowed(database, on_this(drop, uuid)).await;
                     unless(&[codes::NAMESPACE_NOT_FOUND, COLLECTION_UUID_MISMATCH], dropped)?;
                 }
                 None => unless(&[NAMESPACE_EXISTS], allowed(database, create(&name)).await)?,
@@ -189,7 +173,7 @@ impl Buckets {
         documents: Vec<Document>,
     ) -> CommandResult<Inserted> {
         let uuid = self.ready(database, bucket).await?;
-        let reply = self.write(database, bucket, uuid, documents).await?;
+        let reply = allowed(database, on_this(insert(&self.name(bucket), documents), uuid)).await?;
         // All that fail do so for the same reason: the documents are tenure's own.
         let Some(error) = write_error(&reply) else { return Ok(Inserted::All) };
         match error.get_i32("code") {
@@ -205,46 +189,9 @@ impl Buckets {
         }
     }
 
-    async fn write(
-        &self,
-        database: &Database,
-        bucket: Bucket,
-        uuid: Bson,
-        documents: Vec<Document>,
-    ) -> CommandResult<Document> {
-        self.run_on(database, uuid, insert(&self.name(bucket), documents)).await
-    }
-
-    /// Runs a command with the id of its collection, or without it where the server takes none.
-    async fn run_on(&self, database: &Database, uuid: Bson, command: Document) -> CommandResult<Document> {
-        if !self.takes_no_ids.load(Ordering::Relaxed) {
-            let mut on_this = command.clone();
-            on_this.insert("collectionUUID", uuid);
-            let answer = allowed(database, on_this).await;
-            let refused = match &answer {
-                Ok(reply) => write_error(reply).and_then(|error| error.get_i32("code").ok()),
-                Err(failure) => failure.code(),
-            };
-            if refused != Some(codes::INVALID_OPTIONS) {
-                return answer;
-            }
-        }
-        let answer = allowed(database, command).await;
-        self.takes_no_ids.store(answer.is_ok(), Ordering::Relaxed);
-        answer
-    }
-
-    /// The lines of a script for the server's shell that create all of them. The shell knows the store's own database
-    /// by the name `own`.
-    pub(crate) fn script(&self, own: &str) -> String {
+    /// The lines of a script for the server's shell that create all of them, in the database `on` of the shell.
+    pub(crate) fn script(&self, on: &str) -> String {
         let mut script = String::from("// the bells, through which instances wake each other\n");
-        let on = if self.is_local {
-            script.push_str("// they are not replicated: run this on each member when it is the primary\n");
-            script.push_str("const local = db.getSiblingDB(\"local\");\n");
-            "local"
-        } else {
-            own
-        };
         for bucket in Bucket::all() {
             let name = self.name(bucket);
             let _ = writeln!(
@@ -299,6 +246,13 @@ fn insert(name: &str, documents: Vec<Document>) -> Document {
         "writeConcern": { "w": 1 },
         "maxTimeMS": LIMIT_MS,
     }
+}
+
+/// The command for the collection with this id alone: never for another one of its name, or none.
+fn on_this(command: Document, uuid: Bson) -> Document {
+    let mut command = command;
+    command.insert("collectionUUID", uuid);
+    command
 }
 
 /// The first error of a write's statements, if the server has carried out the command.
@@ -399,8 +353,6 @@ mod tests {
     #[test]
     fn names_follow_the_options() {
         let options = MongoOptions::new().prefix("t_");
-        assert_eq!(Buckets::new("shop", &options).name(Bucket(7)), "t_bells_07");
-        let local = Buckets::new("shop", &options.bells_in_local(true));
-        assert_eq!(local.name(Bucket(63)), "shop.t_bells_63");
+        assert_eq!(Buckets::new(&options).name(Bucket(7)), "t_bells_07");
     }
 }

@@ -167,10 +167,9 @@ impl Ringer {
         let (connection, buckets) = (Arc::clone(&self.connection), Arc::clone(&self.buckets));
         async move {
             let used = connection.current();
-            let database = buckets.database(&used.database);
             let mut pauses = (0..TRIES).map(|tries| FIRST_PAUSE * 2_u32.pow(tries));
             loop {
-                let inserted = buckets.insert(&database, bucket, documents.clone());
+                let inserted = buckets.insert(&used.database, bucket, documents.clone());
                 let failure = match connection.watched(&used, inserted).await {
                     Ok(Inserted::All) => return Ok(Ok(())),
                     // The collection is not the one that was known: it is looked for at the next attempt.

@@ -1,12 +1,11 @@
 //! Tails: one for each bucket that has a listener.
 //!
 //! A bell wakes every tail of its bucket, and is sent to the listeners whose topics it names. A tail is opened anew
-//! when a topic is added, when there is another primary (a cursor stays open on the former one, and deaf), and from
-//! time to time in any case.
+//! when a topic is added, on every error, and when there is another primary: a cursor stays open on the former one.
 
 use std::{collections::BTreeSet, time::Duration};
 
-use bson::{Bson, Document, RawBsonRef, Timestamp, doc};
+use bson::{Document, RawBsonRef, Timestamp, doc};
 use futures::StreamExt;
 use mongodb::{
     Database,
@@ -21,30 +20,16 @@ use super::{
     buckets::{Bucket, Buckets, is_dropped, is_uncapped, named, right},
     encoding,
 };
-use crate::{
-    backoff::jittered,
-    clock::{Clock, Moment, SystemClock},
-    store::{
-        Bell, Topic,
-        mongo::client::{
-            error::{CommandFailure, CommandResult},
-            renewal::{Current, Moves},
-        },
+use crate::store::{
+    Bell, Topic,
+    mongo::client::{
+        error::{CommandFailure, CommandResult},
+        renewal::{Current, Moves},
     },
 };
 
-/// A cursor is replaced after this time at the latest, whatever it seems to be: one that is deaf cannot be told from
-/// one for which there is nothing.
-const REPLACED: Duration = Duration::from_secs(60);
-/// With short waits it is replaced after so many.
-const WAITS: u32 = 6;
-
-/// An open cursor on a bucket.
-struct Open {
-    cursor: RawBatchCursor,
-    /// The last bell it has read.
-    last: Option<Bson>,
-}
+/// An open cursor on a bucket, and the time of its opening.
+type Opened = (RawBatchCursor, Option<Timestamp>);
 
 /// Documents that a cursor has read at once.
 struct Batch {
@@ -64,32 +49,29 @@ pub(crate) async fn follow(
     stop: &CancellationToken,
     mut opened: impl FnMut(&Shared),
 ) -> End {
-    let tail = Tail { shared, bucket, used: moves.mark_unchanged(), stop, clock: SystemClock::new() };
+    let tail = Tail { shared, bucket, used: moves.mark_unchanged(), stop };
     // A change rung before is found by a listener that looks now.
-    let (mut open, _) = match tail.open(wanted).await {
+    let mut cursor = match tail.open(wanted).await {
         Ok(first) => first,
         Err(end) => return end,
     };
     opened(shared);
-    let mut until = tail.replaced_at();
-    let patience = tail.wait() + PATIENCE;
+    let patience = shared.wait + PATIENCE;
     loop {
         let batch = tokio::select! {
             biased;
             () = stop.cancelled() => return End::Stopped,
             () = moves.moved() => return End::Moved,
             Ok(()) = wanted.changed() => {
-                let (next, _) = match tail.open(wanted).await {
+                // The connection of the former one goes with it: the server does not break its wait off.
+                cursor = match tail.open(wanted).await {
                     Ok(next) => next,
                     Err(end) => return end,
                 };
-                // The connection of the former one goes with it: the server does not break its wait off.
-                open = next;
-                until = tail.replaced_at();
                 opened(shared);
                 continue;
             }
-            batch = timeout(patience, open.cursor.next()) => batch,
+            batch = timeout(patience, cursor.next()) => batch,
         };
         let batch = match batch {
             Ok(Some(Ok(batch))) => read(&batch),
@@ -100,30 +82,8 @@ pub(crate) async fn follow(
             Err(_) => return End::silent(format!("no answer within {patience:?}")),
         };
         let Some(batch) = batch else { return End::silent("the server's reply has no readable `cursor`") };
-        open.note(&batch);
         tail.tell(&batch.documents);
-        // Now it waits for nothing, so that it leaves its connection behind.
-        if tail.clock.now() >= until {
-            let (next, batch) = match tail.open(wanted).await {
-                Ok(next) => next,
-                Err(end) => return end,
-            };
-            let last = std::mem::replace(&mut open, next).last;
-            until = tail.replaced_at();
-            match missed(&batch.documents, last.as_ref()) {
-                Some(missed) => tail.tell(missed),
-                None => opened(shared),
-            }
-        }
     }
-}
-
-/// The bells of a fresh cursor that come after the last one its predecessor has read; `None` if that one is gone,
-/// and with it perhaps others. If it had read none, they all come after its opening.
-fn missed<'a>(documents: &'a [Document], last: Option<&Bson>) -> Option<&'a [Document]> {
-    let Some(last) = last else { return Some(documents) };
-    let place = documents.iter().rposition(|document| document.get("_id") == Some(last))?;
-    Some(&documents[place + 1..])
 }
 
 fn read(batch: &RawBatch) -> Option<Batch> {
@@ -135,14 +95,14 @@ fn read(batch: &RawBatch) -> Option<Batch> {
     Some(Batch { id, documents: documents.collect(), at: reply.get_timestamp("operationTime").ok() })
 }
 
-/// Opens a cursor for some topics, if there is a collection that has been seeded. Answers with the bells that are
-/// there already, too.
+/// Opens a cursor for some topics, if there is a collection that has been seeded. Answers with the time of that, too: by
+/// then all was carried out of which there are bells.
 async fn try_open(
     database: &Database,
     collection: &str,
     topics: &BTreeSet<Topic>,
     wait: Duration,
-) -> CommandResult<Option<(Open, Batch)>> {
+) -> CommandResult<Option<Opened>> {
     let find = find(collection, topics);
     let right = right(database, &find);
     let cursor = match database.run_cursor_command(find).max_time(wait).batch().await {
@@ -156,30 +116,26 @@ async fn try_open(
     // This one is there already.
     let first = cursor.next().await.transpose()?;
     let first = first.and_then(|first| read(&first)).filter(|batch| batch.id != 0);
-    Ok(first.map(|batch| {
-        let mut open = Open { cursor, last: None };
-        open.note(&batch);
-        (open, batch)
-    }))
+    Ok(first.map(|batch| (cursor, batch.at)))
 }
 
 /// The same, and sees to it that there is one. `None` if there was one, and it is gone.
 async fn open(
     buckets: &Buckets,
-    own: &Database,
+    database: &Database,
     bucket: Bucket,
     topics: &BTreeSet<Topic>,
     wait: Duration,
-) -> CommandResult<Option<(Open, Batch)>> {
-    let (database, collection) = (buckets.database(own), buckets.name(bucket));
-    if let Some(opened) = try_open(&database, &collection, topics, wait).await? {
+) -> CommandResult<Option<Opened>> {
+    let collection = buckets.name(bucket);
+    if let Some(opened) = try_open(database, &collection, topics, wait).await? {
         return Ok(Some(opened));
     }
     if buckets.forget(bucket) {
         return Ok(None);
     }
-    buckets.seed(&database, bucket).await?;
-    let opened = try_open(&database, &collection, topics, wait).await?;
+    buckets.seed(database, bucket).await?;
+    let opened = try_open(database, &collection, topics, wait).await?;
     let opened = opened
         .ok_or_else(|| CommandFailure::unknown(format!("the collection {collection} cannot be tailed")));
     opened.map(Some)
@@ -191,14 +147,13 @@ struct Tail<'a> {
     bucket: Bucket,
     used: Current,
     stop: &'a CancellationToken,
-    clock: SystemClock,
 }
 
 impl Tail<'_> {
     /// Opens a cursor for the topics of now.
-    async fn open(&self, wanted: &mut watch::Receiver<Wanted>) -> Result<(Open, Batch), End> {
+    async fn open(&self, wanted: &mut watch::Receiver<Wanted>) -> Result<RawBatchCursor, End> {
         let topics = wanted.borrow_and_update().topics.clone();
-        let open = open(&self.shared.buckets, &self.used.database, self.bucket, &topics, self.wait());
+        let open = open(&self.shared.buckets, &self.used.database, self.bucket, &topics, self.shared.wait);
         let opened = tokio::select! {
             biased;
             () = self.stop.cancelled() => return Err(End::Stopped),
@@ -207,32 +162,20 @@ impl Tail<'_> {
         let opened = opened.map_err(|_| End::silent("no answer when opening it"))?;
         let opened = opened.map_err(|failure| self.shared.failed(&self.used, failure))?;
         // Perhaps with the whole database.
-        let (open, batch) = opened.ok_or(End::Dropped)?;
-        // A look now sees what was carried out by now, also the changes of which the bells are in this batch.
-        self.shared.unseen.note(batch.at);
-        Ok((open, batch))
+        let (cursor, at) = opened.ok_or(End::Dropped)?;
+        // A look now sees what was carried out by now.
+        self.shared.unseen.note(at);
+        Ok(cursor)
     }
 
     async fn ended(&self, error: DriverError) -> End {
-        let Shared { buckets, .. } = self.shared;
-        let database = buckets.database(&self.used.database);
-        let right = format!("find on {}.{}", database.name(), buckets.name(self.bucket));
-        let failure = timeout(PATIENCE, named(error.into(), &database, &right)).await;
+        let database = &self.used.database;
+        let right = format!("find on {}.{}", database.name(), self.shared.buckets.name(self.bucket));
+        let failure = timeout(PATIENCE, named(error.into(), database, &right)).await;
         failure.map_or_else(
             |_| End::silent("the server refused it"),
             |failure| self.shared.failed(&self.used, failure),
         )
-    }
-
-    fn wait(&self) -> Duration {
-        self.shared.wait.min(REPLACED / 2)
-    }
-
-    /// The time after which the next answer of a cursor that is opened now is its last.
-    fn replaced_at(&self) -> Moment {
-        let whole = REPLACED.min(self.wait() * WAITS);
-        let roll = getrandom::u64().expect("the system has random numbers");
-        self.clock.now() + jittered(whole, roll).saturating_sub(self.wait() / 2)
     }
 
     fn tell(&self, documents: &[Document]) {
@@ -256,30 +199,5 @@ fn find(collection: &str, topics: &BTreeSet<Topic>) -> Document {
         // All that is there, so that what comes later is what came later.
         "batchSize": i32::MAX,
         "readConcern": { "level": "local" },
-    }
-}
-
-impl Open {
-    fn note(&mut self, batch: &Batch) {
-        if let Some(last) = batch.documents.last() {
-            self.last = last.get("_id").cloned();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bells_after_the_last_one_heard_were_missed() {
-        let bells: Vec<_> = (0..4).map(|id| doc! { "_id": id }).collect();
-        let missed = |last: Option<i32>| {
-            let last = last.map(Bson::from);
-            missed(&bells, last.as_ref()).map(<[Document]>::len)
-        };
-        assert_eq!(missed(None), Some(4), "nothing was read, so all of them came later");
-        assert_eq!([missed(Some(0)), missed(Some(3))], [Some(3), Some(0)]);
-        assert_eq!(missed(Some(9)), None, "the last one is gone, and others may be");
     }
 }
