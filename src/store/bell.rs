@@ -47,8 +47,8 @@ pub enum News {
 /// News for the listeners it concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bell {
-    /// The listeners that are notified; all of them if it is `None`.
-    pub(crate) to: Option<Topic>,
+    /// The listeners that are notified.
+    pub(crate) to: Topic,
     pub(crate) news: News,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for Topic {
 impl Bell {
     /// Returns whether a listener to these topics is told.
     pub(crate) fn concerns(&self, topics: &BTreeSet<Topic>) -> bool {
-        self.to.as_ref().is_none_or(|to| topics.contains(to))
+        topics.contains(&self.to)
     }
 }
 
@@ -72,7 +72,7 @@ impl Bell {
 impl Bell {
     fn of_lock(lock: &LockId, news: fn(LockId) -> News) -> Option<Self> {
         let spread = lock.kind.spread()?;
-        Some(Self { to: Some(Topic::Spread(lock.namespace.clone(), spread)), news: news(lock.clone()) })
+        Some(Self { to: Topic::Spread(lock.namespace.clone(), spread), news: news(lock.clone()) })
     }
 
     /// A lock was granted to the session that took it, closed, or opened, or its value changed.
@@ -97,7 +97,7 @@ impl Bell {
             return vec![bell];
         }
         let bell = |session, news: fn(LockId) -> News| Self {
-            to: Some(Topic::Session(session)),
+            to: Topic::Session(session),
             news: news(lock.clone()),
         };
         match &release.then {
@@ -115,7 +115,7 @@ impl Bell {
         spreads: impl IntoIterator<Item = &'a SpreadName>,
     ) -> Vec<Self> {
         let topic = |spread: &SpreadName| Topic::Spread(namespace.clone(), spread.clone());
-        let bell = |spread| Self { to: Some(topic(spread)), news: News::Member(session) };
+        let bell = |spread| Self { to: topic(spread), news: News::Member(session) };
         spreads.into_iter().map(bell).collect()
     }
 
@@ -128,8 +128,8 @@ impl Bell {
         if record.death.as_ref().is_some_and(Death::is_own) {
             return bells;
         }
-        let itself = bells.iter().filter_map(|bell| bell.to.clone()).chain([Topic::Session(session)]);
-        let itself: Vec<_> = itself.map(|to| Self { to: Some(to), news: News::Asked(session) }).collect();
+        let itself = bells.iter().map(|bell| bell.to.clone()).chain([Topic::Session(session)]);
+        let itself: Vec<_> = itself.map(|to| Self { to, news: News::Asked(session) }).collect();
         bells.extend(itself);
         bells
     }
@@ -140,22 +140,21 @@ impl Bell {
         let news = News::Member(dead);
         match Self::changed(lock) {
             Some(bell) => vec![Self { news, ..bell }],
-            None => queue
-                .iter()
-                .map(|first| Self { to: Some(Topic::Session(*first)), news: news.clone() })
-                .collect(),
+            None => {
+                queue.iter().map(|first| Self { to: Topic::Session(*first), news: news.clone() }).collect()
+            }
         }
     }
 
     /// An operator asks a session for a lock.
     pub(crate) fn asked(session: SessionId, lock: &LockId) -> Self {
         let spread = lock.kind.spread().map(|spread| Topic::Spread(lock.namespace.clone(), spread));
-        Self { to: Some(spread.unwrap_or(Topic::Session(session))), news: News::Asked(session) }
+        Self { to: spread.unwrap_or(Topic::Session(session)), news: News::Asked(session) }
     }
 
     /// A schedule was defined, or something is wanted of it.
     pub(crate) fn schedule(schedule: &ScheduleId) -> Self {
         let to = Topic::Spread(schedule.namespace.clone(), schedules());
-        Self { to: Some(to), news: News::Schedule(schedule.clone()) }
+        Self { to, news: News::Schedule(schedule.clone()) }
     }
 }

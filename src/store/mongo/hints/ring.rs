@@ -88,7 +88,6 @@ impl Ringer {
     pub(crate) fn ring(self: &Arc<Self>, bells: Vec<Bell>, at: Option<Timestamp>) {
         let mut queues = locked(&self.queues);
         for Bell { to, news } in bells {
-            let Some(to) = to else { continue };
             let bucket = Bucket::of(&to);
             if self.mute.borrow().get(&bucket).is_some_and(|failure| failure.lasting) {
                 continue;

@@ -183,7 +183,7 @@ impl Tail<'_> {
             // First: a listener that is told looks at once.
             self.shared.unseen.note(bell.at);
             for news in bell.news {
-                self.shared.board.rung(Bell { to: Some(bell.to.clone()), news });
+                self.shared.board.rung(Bell { to: bell.to.clone(), news });
             }
         }
     }

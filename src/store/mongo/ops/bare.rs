@@ -41,7 +41,7 @@ pub fn read_lock_id(id: &Bson) -> Result<LockId, Refusal> {
 
 /// Rings bells as the store does, of writes that were carried out at that time.
 pub fn ring(store: &MongoStore, bells: impl IntoIterator<Item = (Topic, News)>, at: Option<Timestamp>) {
-    let bells = bells.into_iter().map(|(to, news)| Bell { to: Some(to), news });
+    let bells = bells.into_iter().map(|(to, news)| Bell { to, news });
     store.inner.ringer.ring(bells.collect(), at);
 }
 

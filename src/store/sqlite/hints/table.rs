@@ -24,7 +24,7 @@ pub(crate) fn ring(connection: &Connection, bells: &[Bell], at: StoreTime) -> ru
         if bells[..place].last() == Some(bell) {
             continue;
         }
-        let topic = bell.to.as_ref().map(text::topic);
+        let topic = text::topic(&bell.to);
         let id = insert.insert(params![topic, text::news(&bell.news), at.as_millis()])?;
         prune |= id % PRUNED_EVERY == 0;
     }
@@ -101,7 +101,8 @@ impl Reader {
                 last = id;
                 let (topic, news): (Option<String>, String) = (row.get(1)?, row.get(2)?);
                 // For a bell of a later version every listener looks.
-                heard.push(text::bell(topic.as_deref(), &news).map_or(Heard::Resync, Heard::Bell));
+                let bell = topic.and_then(|topic| text::bell(&topic, &news));
+                heard.push(bell.map_or(Heard::Resync, Heard::Bell));
             }
         }
         if heard.is_empty() {

@@ -11,7 +11,6 @@ const TAB: char = '\t';
 /// Before the name of the spread, in the kind of a task.
 const TASK: &str = "task:";
 
-/// Returns a topic as text. A bell for all listeners has none.
 pub(super) fn topic(topic: &Topic) -> String {
     match topic {
         Topic::Session(session) => format!("session{TAB}{session}"),
@@ -37,12 +36,8 @@ fn of_lock(word: &str, lock: &LockId) -> String {
 }
 
 /// Returns the bell that was written so; nothing if it was not written by this version.
-pub(super) fn bell(topic: Option<&str>, news: &str) -> Option<Bell> {
-    let to = match topic {
-        Some(topic) => Some(read_topic(topic)?),
-        None => None,
-    };
-    Some(Bell { to, news: read_news(news)? })
+pub(super) fn bell(topic: &str, news: &str) -> Option<Bell> {
+    Some(Bell { to: read_topic(topic)?, news: read_news(news)? })
 }
 
 fn read_topic(text: &str) -> Option<Topic> {
@@ -86,12 +81,14 @@ mod tests {
 
     use super::*;
 
+    const TO: &str = "spread\tshop\timport";
+
     fn lock(namespace: &str, kind: Kind, key: &str) -> LockId {
         LockId { namespace: namespace.parse().unwrap(), kind, key: key.parse().unwrap() }
     }
 
     fn read(written: &Bell) -> Option<Bell> {
-        bell(written.to.as_ref().map(topic).as_deref(), &news(&written.news))
+        bell(&topic(&written.to), &news(&written.news))
     }
 
     #[test]
@@ -113,12 +110,12 @@ mod tests {
             "lock\tshop\tbolt\tk",
             "lock\tshop\tlock\tk\t",
         ] {
-            assert_eq!(bell(None, text), None, "{text:?}");
+            assert_eq!(bell(TO, text), None, "{text:?}");
         }
         let fine = "member\t00000000000000000000000000000007";
-        assert!(bell(None, fine).is_some());
+        assert!(bell(TO, fine).is_some());
         for text in ["", "all", "session\t7", "spread\tshop"] {
-            assert_eq!(bell(Some(text), fine), None, "{text:?}");
+            assert_eq!(bell(text, fine), None, "{text:?}");
         }
     }
 
@@ -152,9 +149,8 @@ mod tests {
                 }
             };
             let to = match number / 7 {
-                0 => None,
-                1 => Some(Topic::Session(session)),
-                _ => Some(Topic::Spread(names[0].parse().unwrap(), spread)),
+                0 | 1 => Topic::Session(session),
+                _ => Topic::Spread(names[0].parse().unwrap(), spread),
             };
             let bell = Bell { to, news };
             prop_assert_eq!(read(&bell), Some(bell));
