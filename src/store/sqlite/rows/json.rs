@@ -1,8 +1,8 @@
 //! Lists within a row, as JSON: an operator reads them with SQLite's own functions.
 
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::fields::{kind, millis};
 use crate::{
@@ -10,7 +10,6 @@ use crate::{
     store::{Buckets, Cursor, Drained, Ended, Past, PauseBefore, Request, RunNow, Share},
 };
 
-type Text<'a> = Cow<'a, str>;
 type Problem = String;
 
 fn problem(error: impl std::fmt::Display) -> Problem {
@@ -23,7 +22,7 @@ fn written<T: Serialize>(list: impl Iterator<Item = T>) -> String {
     if list.is_empty() { "[]".to_owned() } else { serde_json::to_string(&list).unwrap_or_default() }
 }
 
-fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<Vec<T>, Problem> {
+fn read<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, Problem> {
     if text == "[]" {
         return Ok(Vec::new());
     }
@@ -41,35 +40,31 @@ fn number(number: u64) -> Result<u64, Problem> {
 // ----- the past of a lock
 
 #[derive(Serialize, Deserialize)]
-struct PastEntry<'a> {
-    #[serde(borrow)]
-    holder: Text<'a>,
-    #[serde(borrow)]
-    who: Option<Text<'a>>,
+struct PastEntry {
+    holder: Holder,
+    who: Option<Who>,
     term: u64,
     from: i64,
     to: i64,
-    #[serde(borrow)]
-    how: Text<'a>,
-    #[serde(borrow)]
-    note: Option<Text<'a>>,
+    how: String,
+    note: Option<Why>,
 }
 
 pub(crate) fn past(past: &[Past]) -> String {
     written(past.iter().map(|past| PastEntry {
-        holder: past.holder.as_str().into(),
-        who: past.who.as_ref().map(|who| who.as_str().into()),
+        holder: past.holder.clone(),
+        who: past.who.clone(),
         term: past.term.get(),
         from: past.from.as_millis(),
         to: past.to.as_millis(),
-        how: past.how.as_str().into(),
-        note: past.note.as_ref().map(|note| note.as_str().into()),
+        how: past.how.as_str().to_owned(),
+        note: past.note.clone(),
     }))
 }
 
 /// The past is for people: an entry that makes no sense is no reason to refuse the lock.
 pub(crate) fn read_past(text: &str) -> Result<Vec<Past>, Problem> {
-    if let Ok(entries) = read::<PastEntry<'_>>(text) {
+    if let Ok(entries) = read::<PastEntry>(text) {
         return Ok(entries.into_iter().filter_map(past_of).collect());
     }
     let entries: Vec<serde_json::Value> = read(text)?;
@@ -77,25 +72,24 @@ pub(crate) fn read_past(text: &str) -> Result<Vec<Past>, Problem> {
     Ok(entries.filter_map(|entry| past_of(serde_json::from_str(&entry).ok()?)).collect())
 }
 
-fn past_of(entry: PastEntry<'_>) -> Option<Past> {
+fn past_of(entry: PastEntry) -> Option<Past> {
     let ways = [Ended::Released, Ended::HandedOver, Ended::Died, Ended::Superseded, Ended::Forced];
     Some(Past {
-        holder: Holder::new(entry.holder).ok()?,
-        who: entry.who.map(Who::new).transpose().ok()?,
+        holder: entry.holder,
+        who: entry.who,
         term: Term::try_new(entry.term)?,
         from: StoreTime::from_millis(entry.from),
         to: StoreTime::from_millis(entry.to),
         how: ways.into_iter().find(|how| how.as_str() == entry.how)?,
-        note: entry.note.map(Why::new).transpose().ok()?,
+        note: entry.note,
     })
 }
 
 // ----- the shares of a session
 
 #[derive(Serialize, Deserialize)]
-struct ShareEntry<'a> {
-    #[serde(borrow)]
-    spread: Text<'a>,
+struct ShareEntry {
+    spread: SpreadName,
     /// `None` if there is no limit.
     cap: Option<u32>,
     weight: u32,
@@ -103,15 +97,14 @@ struct ShareEntry<'a> {
     paused: bool,
     reserved_ms: i64,
     /// As text: not every tool reads numbers of 64 bits exactly.
-    #[serde(borrow)]
-    digest: Text<'a>,
+    digest: String,
     buckets: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     known: Option<ForPeople<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     known_since: Option<ForPeople<i64>>,
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
-    drained: Option<ForPeople<OrderEntry<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drained: Option<ForPeople<OrderEntry>>,
 }
 
 /// For people, as the past of a lock is: damage to it is no reason to refuse the session.
@@ -133,34 +126,30 @@ impl<T> ForPeople<T> {
 
 pub(crate) fn shares(shares: &[Share]) -> String {
     written(shares.iter().map(|share| ShareEntry {
-        spread: share.spread.as_str().into(),
+        spread: share.spread.clone(),
         cap: Some(share.cap).filter(|cap| *cap < u32::MAX),
         weight: share.weight,
         draining: share.draining,
         paused: share.paused,
         reserved_ms: millis(share.reserved),
-        digest: format!("{:016x}", share.digest).into(),
+        digest: format!("{:016x}", share.digest),
         buckets: share.buckets.as_ref().map(|buckets| Hex(&buckets.to_bytes()).to_string()),
         known: share.known.map(ForPeople::Sane),
         known_since: share.known_since.map(|since| ForPeople::Sane(since.as_millis())),
-        drained: share.drained.as_ref().map(|order| {
-            ForPeople::Sane(OrderEntry {
-                at: order.since.as_millis(),
-                by: order.by.as_str().into(),
-                why: order.why.as_str().into(),
-            })
+        drained: share.drained.as_ref().map(|Drained { by, since, why }| {
+            ForPeople::Sane(OrderEntry { at: since.as_millis(), by: by.clone(), why: why.clone() })
         }),
     }))
 }
 
 pub(crate) fn read_shares(text: &str) -> Result<Vec<Share>, Problem> {
-    let share = |entry: ShareEntry<'_>| {
+    let share = |entry: ShareEntry| {
         let buckets = |text| Cursor::from_hex(text).and_then(|bytes| Buckets::from_bytes(bytes.place()));
         let buckets =
             entry.buckets.map(|text| buckets(text).ok_or_else(|| problem("buckets are no digests")));
         let reserved = u64::try_from(entry.reserved_ms).map_err(problem).and_then(number)?;
         Ok(Share {
-            spread: SpreadName::new(entry.spread).map_err(problem)?,
+            spread: entry.spread,
             cap: entry.cap.unwrap_or(u32::MAX),
             weight: entry.weight,
             draining: entry.draining,
@@ -170,53 +159,44 @@ pub(crate) fn read_shares(text: &str) -> Result<Vec<Share>, Problem> {
             buckets: buckets.transpose()?,
             known: entry.known.and_then(ForPeople::sane),
             known_since: entry.known_since.and_then(ForPeople::sane).map(StoreTime::from_millis),
-            drained: entry.drained.and_then(ForPeople::sane).and_then(drained_of),
+            drained: entry.drained.and_then(ForPeople::sane).map(drained_of),
         })
     };
     read(text)?.into_iter().map(share).collect()
 }
 
-fn drained_of(entry: OrderEntry<'_>) -> Option<Drained> {
-    let (by, why) = (Holder::new(entry.by).ok()?, Why::new(entry.why).ok()?);
-    Some(Drained { by, since: StoreTime::from_millis(entry.at), why })
+fn drained_of(entry: OrderEntry) -> Drained {
+    Drained { by: entry.by, since: StoreTime::from_millis(entry.at), why: entry.why }
 }
 
 // ----- what operators ask of a session
 
 #[derive(Serialize, Deserialize)]
-struct RequestEntry<'a> {
-    #[serde(borrow)]
-    ns: Text<'a>,
+struct RequestEntry {
+    ns: Namespace,
     kind: String,
-    #[serde(borrow)]
-    key: Text<'a>,
+    key: Key,
     term: u64,
-    #[serde(borrow)]
-    by: Text<'a>,
-    #[serde(borrow)]
-    why: Text<'a>,
+    by: Holder,
+    why: Why,
 }
 
 pub(crate) fn requests(requests: &[Request]) -> String {
     written(requests.iter().map(|request| RequestEntry {
-        ns: request.lock.namespace.as_str().into(),
+        ns: request.lock.namespace.clone(),
         kind: request.lock.kind.to_string(),
-        key: request.lock.key.as_str().into(),
+        key: request.lock.key.clone(),
         term: request.term.get(),
-        by: request.by.as_str().into(),
-        why: request.why.as_str().into(),
+        by: request.by.clone(),
+        why: request.why.clone(),
     }))
 }
 
 pub(crate) fn read_requests(text: &str) -> Result<Vec<Request>, Problem> {
-    let request = |entry: RequestEntry<'_>| {
-        let lock = LockId {
-            namespace: Namespace::new(entry.ns).map_err(problem)?,
-            kind: kind(&entry.kind).map_err(problem)?,
-            key: Key::new(entry.key).map_err(problem)?,
-        };
-        let (by, why) = (Holder::new(entry.by).map_err(problem)?, Why::new(entry.why).map_err(problem)?);
-        Ok(Request { lock, term: Term::new(number(entry.term)?), by, why })
+    let request = |entry: RequestEntry| {
+        let kind = kind(&entry.kind).map_err(problem)?;
+        let lock = LockId { namespace: entry.ns, kind, key: entry.key };
+        Ok(Request { lock, term: Term::new(number(entry.term)?), by: entry.by, why: entry.why })
     };
     read(text)?.into_iter().map(request).collect()
 }
@@ -224,28 +204,24 @@ pub(crate) fn read_requests(text: &str) -> Result<Vec<Request>, Problem> {
 // ----- what is wanted of a schedule
 
 #[derive(Serialize, Deserialize)]
-struct OrderEntry<'a> {
+struct OrderEntry {
     at: i64,
-    #[serde(borrow)]
-    by: Text<'a>,
-    #[serde(borrow)]
-    why: Text<'a>,
+    by: Holder,
+    why: Why,
 }
 
 pub(crate) fn orders(orders: &[RunNow]) -> String {
     written(orders.iter().map(|order| OrderEntry {
         at: order.at.as_millis(),
-        by: order.by.as_str().into(),
-        why: order.why.as_str().into(),
+        by: order.by.clone(),
+        why: order.why.clone(),
     }))
 }
 
 pub(crate) fn read_orders(text: &str) -> Result<Vec<RunNow>, Problem> {
-    let order = |entry: OrderEntry<'_>| {
-        let (by, why) = (Holder::new(entry.by).map_err(problem)?, Why::new(entry.why).map_err(problem)?);
-        Ok(RunNow { at: StoreTime::from_millis(entry.at), by, why })
-    };
-    let mut orders: Vec<RunNow> = read(text)?.into_iter().map(order).collect::<Result<_, Problem>>()?;
+    let order =
+        |entry: OrderEntry| RunNow { at: StoreTime::from_millis(entry.at), by: entry.by, why: entry.why };
+    let mut orders: Vec<RunNow> = read(text)?.into_iter().map(order).collect();
     // They are looked for by halves.
     orders.sort_by_key(|order| order.at);
     Ok(orders)
