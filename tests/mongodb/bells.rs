@@ -13,7 +13,6 @@ use std::{
 
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use mongodb::{
-    Client,
     bson::{Bson, Document, Timestamp, doc},
     event::{
         EventHandler,
@@ -253,29 +252,25 @@ async fn bells_rung_before_a_listener_came_are_not_told() {
 }
 
 #[tokio::test]
-async fn a_collection_that_is_not_capped_is_replaced() {
+async fn a_collection_that_is_not_capped_is_told_until_it_is_dropped() {
     let place = Place::on(shared_single().await.uri()).await;
-    let [heard, rung, _] = three_topics(&place.fixture());
-    for topic in [&heard, &rung] {
-        let collection = place.collection(&bare::bells_of(topic));
-        // The store has tried out the first one, which may be one of these.
-        collection.drop().await.unwrap();
-        collection.insert_one(doc! { "_id": "by hand" }).await.unwrap();
-    }
-    let (log, _guard) = Log::start();
-    let mut ear = Ear::open(&place.store, &heard).await;
-    ring(&place.store, &heard, 1);
-    assert_eq!(ear.news().await, asked(1));
-    ring(&place.store, &rung, 2);
-    let mut other = Ear::open(&place.store, &rung).await;
-    ring(&place.store, &rung, 3);
-    // The one before may come after the opening.
-    while other.news().await != asked(3) {}
-    for topic in [&heard, &rung] {
-        let name = bare::bells_of(topic);
-        assert!(is_capped(&place, &name).await, "{name}");
-        assert!(!log.with(&["not a capped collection", &name]).is_empty(), "{}", log.text());
-    }
+    let topic = place.fixture().topic("import");
+    let name = bare::bells_of(&topic);
+    let collection = place.collection(&name);
+    collection.drop().await.unwrap();
+    collection.insert_one(doc! { "_id": "by hand" }).await.unwrap();
+    let mut ear = Ear::new(&place.store, [topic.clone()]);
+    let told = loop {
+        if let Hint::Failing { error, lasting } = ear.hint().await {
+            break (error, lasting);
+        }
+    };
+    assert_eq!(told, (format!("the collection {name} is not capped: drop it"), true));
+    collection.drop().await.unwrap();
+    let other = connected(shared_single().await.uri(), &place, MongoOptions::new()).await;
+    let mut ear = Ear::open(&other, &topic).await;
+    ear.hears_again(&other, &topic).await;
+    assert!(is_capped(&place, &name).await);
 }
 
 async fn is_capped(place: &Place, name: &str) -> bool {

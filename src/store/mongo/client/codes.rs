@@ -6,7 +6,6 @@ const USER_NOT_FOUND: i32 = 11;
 pub(crate) const UNAUTHORIZED: i32 = 13;
 pub(crate) const TYPE_MISMATCH: i32 = 14;
 pub(crate) const AUTHENTICATION_FAILED: i32 = 18;
-pub(crate) const NAMESPACE_NOT_FOUND: i32 = 26;
 const PATH_NOT_VIABLE: i32 = 28;
 const CONFLICTING_UPDATE_OPERATORS: i32 = 40;
 pub(crate) const NAMESPACE_EXISTS: i32 = 48;

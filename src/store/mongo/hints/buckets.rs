@@ -31,7 +31,6 @@ use crate::{
         },
     },
     sync::locked,
-    words,
 };
 
 /// The number of collections. A store that tails one is woken by the bells of all topics in it: with many, by few
@@ -114,8 +113,8 @@ impl Buckets {
             return Ok(known.clone());
         }
         let name = self.name(bucket);
-        // Found, missing, and not capped; each of them once more, since others see to it at the same time.
-        for _ in 0..3 {
+        // Missing, and then found, once more: others see to it at the same time.
+        for _ in 0..2 {
             match found(database, &name).await? {
                 Some(Found { uuid, is_capped: true }) => {
                     locked(&self.known).insert(bucket, uuid.clone());
@@ -124,18 +123,18 @@ impl Buckets {
                 None if self.read_only => {
                     return Err(CommandFailure::not_begun(format!("the collection {name} is not there yet")));
                 }
-                found if !self.create => {
-                    let problem = if found.is_some() { "is not capped" } else { "does not exist" };
-                    let problem = format!("the collection {name} {problem}: apply index_script");
+                Some(Found { is_capped: false, .. }) => {
+                    let problem = format!("the collection {name} is not capped: drop it");
                     return Err(CommandFailure::lasting(problem));
                 }
-                Some(Found { uuid, is_capped: false }) => {
-                    words::warn!(collection = name, "not a capped collection, creating it anew");
-                    let drop = doc! { "drop": &name, "writeConcern": { "w": 1 } };
-                    let dropped = allowed(database, on_this(drop, uuid)).await;
-                    unless(&[codes::NAMESPACE_NOT_FOUND, COLLECTION_UUID_MISMATCH], dropped)?;
+                None if !self.create => {
+                    let problem = format!("the collection {name} does not exist: apply index_script");
+                    return Err(CommandFailure::lasting(problem));
                 }
-                None => unless(&[NAMESPACE_EXISTS], allowed(database, create(&name)).await)?,
+                None => match allowed(database, create(&name)).await {
+                    Err(failure) if failure.code() != Some(NAMESPACE_EXISTS) => return Err(failure),
+                    _ => {}
+                },
             }
         }
         Err(CommandFailure::unknown(format!("the collection {name} is dropped again and again")))
@@ -265,14 +264,6 @@ pub(crate) fn seed() -> Document {
     doc! { "_id": ObjectId::new(), "seed": true }
 }
 
-/// The outcome of a command that may have found its work done, which the server says by one of these codes.
-fn unless(done: &[i32], outcome: CommandResult<Document>) -> CommandResult<()> {
-    match outcome {
-        Err(failure) if failure.code().is_some_and(|code| done.contains(&code)) => Ok(()),
-        other => other.map(drop),
-    }
-}
-
 /// Runs a command. One that this user may not is named by its right.
 async fn allowed(database: &Database, command: Document) -> CommandResult<Document> {
     let right = right(database, &command);
@@ -288,7 +279,6 @@ pub(crate) fn right(database: &Database, command: &Document) -> String {
     let action = match name {
         // Of what is capped.
         "create" => "insert, convertToCapped",
-        "drop" => "dropCollection",
         other => other,
     };
     on.map_or_else(
