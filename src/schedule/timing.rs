@@ -39,9 +39,9 @@ use crate::{
 /// | `0 0 L * *` | the last day of the month | of January 2026: 31 |
 ///
 /// # Changes of the clocks
-/// A time that they skip is run once, right after the gap, and one that comes twice at its first, as Vixie's cron does it.
-/// An expression whose seconds, minutes or hours begin with `*` follows the clocks: nothing is run for what they skip, and
-/// what comes twice is run twice.
+/// A time that they skip is run once, right after the gap, and one that comes twice at its first, as Vixie's cron does
+/// it. An expression whose seconds, minutes or hours begin with `*` follows the clocks: nothing is run for what they
+/// skip, and what comes twice is run twice.
 ///
 /// ```
 /// use tenure::{model::StoreTime, schedule::Timing};

@@ -199,8 +199,8 @@ fn force(options: &mut ClientOptions) {
     options.app_name.get_or_insert_with(|| "tenure".to_owned());
 }
 
-const UNREADABLE: &str = "it is not valid: check hosts and ports, the names and values of its options, and that each of \
-                          : / ? # [ ] @ % in user and password is written as a code, such as %40 for @";
+const UNREADABLE: &str = "it is not valid: check hosts and ports, the names and values of its options, and that each \
+                          of : / ? # [ ] @ % in user and password is written as a code, such as %40 for @";
 
 /// A text without its percent-escapes, as the driver's messages have it.
 fn unescaped(text: &str) -> String {

@@ -1,7 +1,7 @@
 //! Beats by which the deployment of a store is told from every other.
 //!
-//! A copy of a deployment has all that the deployment had when the copy was made. It lacks the beats since then. Beats of
-//! a session are numbered, so the last one that was seen tells the two apart.
+//! A copy of a deployment has all that the deployment had when the copy was made. It lacks the beats since then. Beats
+//! of a session are numbered, so the last one that was seen tells the two apart.
 
 use std::{collections::BTreeMap, sync::Mutex};
 
@@ -21,7 +21,8 @@ use crate::{
     sync::locked,
 };
 
-/// The latest session of each instance of this process, and its last beat that was seen. The handles of a store share it.
+/// The latest session of each instance of this process, and its last beat that was seen. The handles of a store share
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct Marks(Mutex<BTreeMap<(Namespace, Holder), (SessionId, Beat)>>);
 
