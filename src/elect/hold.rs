@@ -50,8 +50,6 @@ pub(super) struct LeaseState {
     owner: OwnerState,
     /// The number of the last change of the value.
     pub(super) value_set: u64,
-    /// The value is the program's, if there is one.
-    pub(super) speaks: bool,
 }
 
 /// State of the owner of a lock.

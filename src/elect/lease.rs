@@ -172,7 +172,7 @@ impl Lease {
     /// The value is too long, the lock is not held any more ([`Error::is_lost`]), the record cannot be written, or
     /// the store did not answer; then the value may have been set.
     pub async fn set_value(&self, value: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.change_value(Some(Value::new(value)?)).await
+        self.say(Some(Value::new(value)?)).await
     }
 
     /// Clears the value others read with the lock.
@@ -180,32 +180,12 @@ impl Lease {
     /// # Errors
     /// As [`set_value`](Self::set_value).
     pub async fn clear_value(&self) -> Result<(), Error> {
-        self.change_value(None).await
+        self.say(None).await
     }
 
-    async fn change_value(&self, value: Option<Value>) -> Result<(), Error> {
-        let number = {
-            let mut state = self.cell.state();
-            state.speaks = true;
-            state.next_value()
-        };
-        self.say(number, value).await
-    }
-
-    /// Sets a value of tenure's own, unless the program has set one. Returns whether it was set.
-    pub(crate) async fn note(&self, value: Option<Value>) -> Result<bool, Error> {
-        let number = {
-            let mut state = self.cell.state();
-            if state.speaks {
-                return Ok(false);
-            }
-            state.next_value()
-        };
-        self.say(number, value).await.map(|()| true)
-    }
-
-    async fn say(&self, number: u64, value: Option<Value>) -> Result<(), Error> {
+    async fn say(&self, value: Option<Value>) -> Result<(), Error> {
         let cell = &self.cell;
+        let number = cell.state().next_value();
         if !self.is_valid() {
             return Err(Error::lost(self.loss()));
         }

@@ -76,14 +76,13 @@ pub(crate) enum TaskPlace {
     Unknown,
     /// Free since then.
     Free { since: Moment },
-    /// Held by this session. One that is `kept` is in the middle of a run, and goes only if it must.
+    /// Held by this session.
     Held {
         session: SessionId,
         term: Term,
         /// By the store's clock, if that is known.
         since: Option<StoreTime>,
         settles: Moment,
-        kept: bool,
     },
     /// Closed: without a holder, and not to be taken before then.
     Closed { until: Moment },
@@ -171,9 +170,9 @@ impl SpreadView {
         let changed = match (&known.place, &place) {
             (TaskPlace::Held { term, .. }, TaskPlace::Held { term: read, .. }) if read < term => false,
             (
-                TaskPlace::Held { session, term, kept, .. },
-                TaskPlace::Held { session: other, term: later, kept: stays, .. },
-            ) => (session, term, kept) != (other, later, stays),
+                TaskPlace::Held { session, term, .. },
+                TaskPlace::Held { session: other, term: later, .. },
+            ) => (session, term) != (other, later),
             (old, new) => old != new,
         };
         if changed {
@@ -201,7 +200,7 @@ impl SpreadView {
     /// Records a grant to that session just now.
     pub(crate) fn granted(&mut self, key: &Key, session: SessionId, term: Term, now: Moment) -> bool {
         let since = self.store_time(now);
-        self.place(key, now, TaskPlace::Held { session, term, since, settles: now + FRESH, kept: false })
+        self.place(key, now, TaskPlace::Held { session, term, since, settles: now + FRESH })
     }
 
     /// Takes in a record, whose read was sent at `asked`. Returns whether that is news.
@@ -472,7 +471,6 @@ fn found(record: &LockRecord, now: Moment, store_now: Option<StoreTime>) -> Task
                 term: record.term,
                 since: Some(held.acquired_at),
                 settles: now + FRESH.saturating_sub(age),
-                kept: record.is_kept(),
             }
         }
         (None, Some(closed)) => {

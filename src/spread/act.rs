@@ -236,19 +236,9 @@ impl SpreadActor {
             Report::Ended(key, end) => self.on_end(&key, end),
             Report::Stays(key) => {
                 let now = self.engine().clock.now();
-                words::debug!(spread = %self.shared.spread, %key, "the successor is busy or does not take the task, keeping it");
+                words::debug!(spread = %self.shared.spread, %key, "the successor does not take the task, keeping it");
                 self.shared.state().stays.insert(key, now + STAYS);
                 self.mark_changed();
-            }
-            Report::Noted(key) => {
-                // Plans go by the record, here as everywhere.
-                let now = self.engine().clock.now();
-                {
-                    let mut state = self.shared.state();
-                    state.stays.remove(&key);
-                    state.view.forget_place(&key, now);
-                }
-                self.mark_touched();
             }
         }
     }

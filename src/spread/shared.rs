@@ -192,6 +192,7 @@ impl ActorState {
             TaskWork::Waits(_) => OwnTask::Waits,
             TaskWork::Has(worker) => match worker.phase() {
                 Phase::Moving => OwnTask::Gives,
+                _ if worker.is_awaited() => OwnTask::Keeps,
                 _ if worker.is_leaving() => OwnTask::Gives,
                 _ if self.stays.get(key).is_some_and(|until| now < *until) => OwnTask::Keeps,
                 _ => OwnTask::Has,

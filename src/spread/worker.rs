@@ -17,11 +17,7 @@ use futures::{
 use serde::Serialize;
 use tokio::sync::{Notify, mpsc};
 
-use super::{
-    MovePermit,
-    move_permit::{PermitTurn, Postponed},
-    shared::Shared,
-};
+use super::{MovePermit, shared::Shared};
 use crate::{
     Event,
     backoff::Backoff,
@@ -123,10 +119,8 @@ pub(super) enum TaskEnd {
 pub(super) enum Report {
     /// The worker has let go of its task.
     Ended(Key, TaskEnd),
-    /// The task stays: the successor does not come, or the job is busy.
+    /// The task stays: the successor does not come.
     Stays(Key),
-    /// The note in the record was written or removed which says that the task is kept, as its job is busy.
-    Noted(Key),
 }
 
 /// Reports how the work ended, whatever ends it.
@@ -149,6 +143,7 @@ pub(super) struct WorkerHandle {
     pub(super) lease: Lease,
     commands: mpsc::UnboundedSender<WorkerCommand>,
     leaving: Arc<AtomicBool>,
+    move_permit: MovePermit,
     /// Notifies when an instance begins to wait for the task.
     pub(super) queue: Arc<Notify>,
     pub(super) phase: Arc<Mutex<Phase>>,
@@ -168,6 +163,11 @@ impl WorkerHandle {
 
     pub(super) fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the task goes when its job is idle.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.move_permit.is_awaited()
     }
 }
 
@@ -190,8 +190,6 @@ pub(super) struct Worker {
     leaving: Arc<AtomicBool>,
     /// Withheld while the job is busy.
     move_permit: MovePermit,
-    /// Waits until the job is idle.
-    postponed: Postponed,
     /// The task goes also while its job is busy.
     must: bool,
     report: mpsc::UnboundedSender<Report>,
@@ -244,11 +242,12 @@ impl Worker {
         let leaving = Arc::new(AtomicBool::new(false));
         let (command, commands) = mpsc::unbounded_channel();
         let (queue, phase) = (Arc::new(Notify::new()), Arc::new(Mutex::new(Phase::Running)));
-        let (lease, taken) = (hold.lease(), engine.clock.now());
+        let (lease, taken, move_permit) = (hold.lease(), engine.clock.now(), MovePermit::default());
         let handle = WorkerHandle {
             lease: lease.clone(),
             commands: command,
             leaving: leaving.clone(),
+            move_permit: move_permit.clone(),
             queue: queue.clone(),
             phase: phase.clone(),
         };
@@ -266,8 +265,7 @@ impl Worker {
             shared,
             seeking: Fuse::terminated(),
             leaving,
-            move_permit: MovePermit::default(),
-            postponed: Postponed::default(),
+            move_permit,
             must: false,
             report,
             successor: None,
@@ -489,7 +487,7 @@ impl Worker {
     /// Awaits this, and obeys commands meanwhile.
     async fn attend<T>(&mut self, activity: impl Future<Output = T>) -> T {
         let mut activity = pin!(activity);
-        let (engine, permit) = (self.engine.clone(), self.move_permit.clone());
+        let permit = self.move_permit.clone();
         loop {
             tokio::select! {
                 biased;
@@ -501,9 +499,12 @@ impl Worker {
                         self.stay();
                     }
                 }
-                turn = self.postponed.turn(&engine, &permit) => self.on_turn(turn),
+                // It may have left the queue meanwhile, and the next run is due.
+                successor = permit.until_movable(), if self.seeking.is_terminated() => {
+                    let find = find(self.engine.clone(), self.lease.lock().clone(), successor);
+                    self.seeking = find.boxed().fuse();
+                }
                 Some(command) = self.commands.recv() => match command {
-                    WorkerCommand::Give { must: false, .. } if self.postponed.is_kept() => self.stay(),
                     WorkerCommand::Give { to: Some(to), must } => {
                         self.must = must;
                         self.seeking = self.seek(to).boxed().fuse();
@@ -517,41 +518,24 @@ impl Worker {
         }
     }
 
-    /// Takes the next step of a move that waited for the end of a run.
-    fn on_turn(&mut self, turn: PermitTurn) {
-        match turn {
-            PermitTurn::Ended(successor) => {
-                // It may have left the queue meanwhile, and the next run is due.
-                let find = find(self.engine.clone(), self.lease.lock().clone(), successor);
-                self.seeking = find.boxed().fuse();
-            }
-            PermitTurn::Kept => {
-                self.stay();
-                self.postponed.keep(self.lease.clone(), &self.move_permit);
-            }
-            PermitTurn::Noted => {
-                let _ = self.report.send(Report::Noted(self.key.clone()));
-            }
-        }
-    }
-
     /// Keeps the task for now.
     fn stay(&mut self) {
-        self.postponed.end(&self.move_permit);
+        self.move_permit.stay();
         self.leaving.store(false, Ordering::Release);
         let _ = self.report.send(Report::Stays(self.key.clone()));
     }
 
     /// Gives the task away: the successor waits, or there is none. A job that is busy goes on, unless the task must go.
     fn go(&mut self, successor: Option<Box<Candidate>>) {
-        if !self.must && !self.move_permit.let_go() {
-            return match successor {
-                // Gives it away when the run has ended.
-                Some(successor) => self.postponed.wait(successor.session, self.engine.clock.now()),
-                None => self.stay(),
-            };
+        let session = successor.as_ref().map(|successor| successor.session);
+        if !self.must && !self.move_permit.let_go(session) {
+            // With a successor it is given away when the run has ended.
+            if session.is_none() {
+                self.stay();
+            }
+            return;
         }
-        self.postponed.end(&self.move_permit);
+        self.move_permit.stay();
         self.successor = successor;
         self.set_phase(Phase::Moving);
         self.lease.give_up(&Loss::Moved);

@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use tenure::{
-    model::{Entry, Kind, LockId, StoreTime, Value},
+    model::{Entry, Kind, LockId, StoreTime},
     schedule::{Overlap, Schedule},
     spread::SpreadStatus,
-    store::{LockSeen, Store},
+    store::Store,
     testing::Operation,
 };
 
@@ -50,11 +50,6 @@ async fn shared(member: &Member, shares: &[usize], within: Duration) -> Option<D
 
 fn lock(name: &str) -> LockId {
     LockId { namespace: "test".parse().unwrap(), kind: Kind::Schedule, key: name.parse().unwrap() }
-}
-
-async fn value(crew: &Crew, name: &str) -> Option<Value> {
-    let seen = crew.memory.locks(vec![lock(name)], SECOND).await.unwrap().pop();
-    seen.and_then(LockSeen::found)?.holding?.by.value
 }
 
 /// Number of times that this instance has written a value with a lock.
@@ -114,7 +109,7 @@ async fn a_busy_schedule_goes_to_a_newcomer_at_the_end_of_its_run() {
     }
 }
 
-/// Five runs of five hours among ten schedules: what is idle, and due each minute, goes.
+/// Runs of five hours among ten schedules; the others are due each minute.
 async fn long_runs(crew: &Crew, long: usize) -> ((Member, Vec<Schedule>), (Member, Vec<Schedule>)) {
     let sort = |n| if n >= 10 - long { ("0 1 * * *", 5 * HOUR) } else { ("* * * * *", Duration::ZERO) };
     let sorts: Vec<_> = (0..10).map(sort).collect();
@@ -125,34 +120,25 @@ async fn long_runs(crew: &Crew, long: usize) -> ((Member, Vec<Schedule>), (Membe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_schedule_in_a_long_run_is_kept_and_idle_schedules_move_in_its_place() {
-    for long in [0, 3, 5] {
+async fn a_schedule_in_a_long_run_moves_when_that_has_ended() {
+    for long in [0, 3, 8] {
         let crew = Crew::new();
         let (a, b) = long_runs(&crew, long).await;
-        let took = shared(&a.0, &[5, 5], HOUR).await;
-        println!("{long} of 10 in runs of 5 h: {:?} after {took:?}, said {}", shares(&a.0), said(&a.0));
-        assert!(took.is_some_and(|took| took < MINUTE), "{took:?}");
-        assert!(said(&a.0) <= long as u64, "one write each: {}", said(&a.0));
-        pass(6 * HOUR).await;
-        assert_eq!(shares(&a.0), [5, 5]);
+        pass(MINUTE).await;
+        let theirs = shares(&a.0)[1];
+        println!("{long} of 10 in runs of 5 h: {:?} after a minute", shares(&a.0));
+        assert!((5_usize.saturating_sub(long)..=5).contains(&theirs), "idle schedules go at once: {theirs}");
+        let took = shared(&a.0, &[5, 5], 5 * HOUR).await;
+        println!("{:?} after {took:?}", shares(&a.0));
+        assert!(took.is_some(), "{:?}", shares(&a.0));
+        pass(HOUR).await;
         for n in 10 - long..10 {
             let (_, succeeded) = dealt_with(&crew, &format!("s{n:02}")).await;
             assert_eq!(succeeded, 1, "it was not interrupted");
-            assert_eq!(value(&crew, &format!("s{n:02}")).await, None, "the note is gone with the run");
         }
-        let runs = crew.registry.runs();
-        assert!(runs.iter().all(|run| run.attempt == 1));
-        assert!(said(&a.0) + said(&b.0) <= 2 * long as u64, "and another one each");
+        assert!(crew.registry.runs().iter().all(|run| run.attempt == 1));
+        assert_eq!(said(&a.0) + said(&b.0), 0, "such a move costs no write");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_schedule_in_a_long_run_is_kept_also_without_hints() {
-    let crew = Crew::deaf();
-    let (a, _b) = long_runs(&crew, 5).await;
-    let took = shared(&a.0, &[5, 5], HOUR).await;
-    println!("5 of 10 in runs of 5 h, no hints: {took:?}");
-    assert!(took.is_some_and(|took| took < 5 * MINUTE), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,12 +146,10 @@ async fn a_busy_schedule_moves_when_its_member_drains() {
     let crew = Crew::new();
     let (a, b) = long_runs(&crew, 8).await;
     pass(MINUTE).await;
-    assert_eq!(shares(&a.0), [8, 2], "what is idle has gone");
-    assert!(value(&crew, "s09").await.is_some_and(|value| value.as_bytes().starts_with(b"busy: ")));
+    assert!(shares(&a.0)[0] >= 5);
     a.0.elect.schedules().drain();
     let took = shared(&b.0, &[0, 10], MINUTE).await;
     assert!(took.is_some_and(|took| took < 10 * SECOND), "{took:?}");
-    assert_eq!(value(&crew, "s09").await, None);
     pass(6 * HOUR).await;
     let (_, succeeded) = dealt_with(&crew, "s09").await;
     assert_eq!(succeeded, 1, "it was begun again");
@@ -181,10 +165,9 @@ async fn runs_that_follow_one_another_move_at_the_end_of_one() {
         pass(at(joins).since(crew.now())).await;
         let b = join(&crew, "b", &sorts, Overlap::Skip).await;
         let took = shared(&a.0, &[2, 2], HOUR).await;
-        println!("runs of {millis} ms, one after the other: {took:?}, said {}", said(&a.0));
-        assert!(took.is_some_and(|took| took < 3 * MINUTE), "{took:?}");
-        assert!(said(&a.0) <= 4 * 6, "{}", said(&a.0));
-        drop(b);
+        println!("runs of {millis} ms, one after the other: {took:?}");
+        assert!(took.is_some_and(|took| took < MINUTE), "{took:?}");
+        assert_eq!(said(&a.0) + said(&b.0), 0, "such a move costs no write");
     }
 }
 
@@ -213,41 +196,4 @@ async fn a_successor_that_leaves_the_queue_delays_no_run() {
     assert!(late < SECOND / 10, "{late:?}");
     let (instants, succeeded) = dealt_with(&crew, "s00").await;
     assert!(instants.len() - succeeded <= 1, "each tick was run: {succeeded} of {}", instants.len());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_value_that_a_job_sets_on_its_lock_is_kept() {
-    let crew = Crew::new();
-    let (a, b) = (crew.member("a").await, crew.member("b").await);
-    let mut schedules = Vec::new();
-    let job = async |_, lease: tenure::Lease| {
-        lease.set_value("page 8").await.map_err(|error| error.to_string())?;
-        tokio::time::sleep(HOUR).await;
-        Ok::<_, String>(())
-    };
-    for n in 0..2 {
-        schedules.push(a.elect.schedule(format!("s{n:02}"), "0 * * * *").run(job).unwrap());
-    }
-    pass(HOUR + MINUTE).await;
-    for n in 0..2 {
-        schedules.push(b.elect.schedule(format!("s{n:02}"), "0 * * * *").run(job).unwrap());
-    }
-    pass(5 * MINUTE).await;
-    for name in ["s00", "s01"] {
-        assert_eq!(value(&crew, name).await, Some(Value::new("page 8").unwrap()));
-    }
-    assert_eq!(said(&a), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_busy_schedule_that_nobody_wants_costs_no_write() {
-    let crew = Crew::new();
-    let sorts = [(EVERY_SECOND, 10 * SECOND); 4];
-    let a = join(&crew, "a", &sorts, Overlap::Skip).await;
-    let b = join(&crew, "b", &sorts, Overlap::Skip).await;
-    pass(HOUR / 4).await;
-    assert_eq!(shares(&a.0), [2, 2]);
-    let before = said(&a.0) + said(&b.0);
-    pass(HOUR / 4).await;
-    assert_eq!(said(&a.0) + said(&b.0), before);
 }

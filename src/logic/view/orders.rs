@@ -111,14 +111,13 @@ impl SpreadView {
             TaskPlace::Unknown | TaskPlace::Refused { .. } => None,
             TaskPlace::Closed { until } => (now >= until).then_some(Owner::nobody(until, part)),
             TaskPlace::Free { since } => Some(Owner::nobody(since, part)),
-            TaskPlace::Held { session, term, settles, kept, .. } => {
+            TaskPlace::Held { session, term, settles, .. } => {
                 let owned = |session| Owner {
                     session: Some(session),
                     dead: None,
                     since: now,
                     term,
                     settled: now >= settles,
-                    kept,
                     part,
                 };
                 if session == me.session {
@@ -135,7 +134,7 @@ impl SpreadView {
                     }
                     PeerSeen::Reserved { holder, .. } => {
                         let successor = successors.of(me, holder, part)?;
-                        Some(Owner { dead: Some(session), settled: true, kept: false, ..owned(successor) })
+                        Some(Owner { dead: Some(session), settled: true, ..owned(successor) })
                     }
                 }
             }
@@ -159,9 +158,9 @@ impl SpreadView {
         Successors(successors)
     }
 
-    /// Keeps tasks in the middle of a run where they are, unless the owner must give all it has or is over its cap.
-    fn keep_what_may_be_kept(&self, me: &OwnMember, owners: &mut [(&Key, Owner)]) {
-        if !owners.iter().any(|(_, owner)| owner.kept) {
+    /// Keeps these tasks where they are, unless the owner must give all it has or is over its cap.
+    fn keep(&self, me: &OwnMember, stays: &BTreeSet<&Key>, owners: &mut [(&Key, Owner)]) {
+        if stays.is_empty() {
             return;
         }
         let mut counts: BTreeMap<SessionId, usize> = BTreeMap::new();
@@ -176,7 +175,7 @@ impl SpreadView {
             };
             share.draining || share.weight == 0 || counts.get(session) > Some(&(share.cap as usize))
         };
-        for (_, owner) in owners.iter_mut().filter(|(_, owner)| owner.kept) {
+        for (_, owner) in owners.iter_mut().filter(|(key, _)| stays.contains(*key)) {
             owner.settled &= owner.session.as_ref().is_some_and(must);
         }
     }
@@ -205,10 +204,7 @@ impl SpreadView {
             }
         }
         let judged = self.judge(Some(me), now);
-        for (key, owner) in &mut owners {
-            owner.kept |= judged.stays.contains(*key);
-        }
-        self.keep_what_may_be_kept(me, &mut owners);
+        self.keep(me, &judged.stays, &mut owners);
         let mut resolved = Resolved { gave_up: judged.gave_up(), ..Resolved::default() };
         if me.share.paused {
             resolved.failing = judged.failing;
@@ -312,15 +308,13 @@ struct Owner {
     since: Moment,
     term: Term,
     settled: bool,
-    /// In the middle of a run.
-    kept: bool,
     /// The part of the task set to which it belongs.
     part: u16,
 }
 
 impl Owner {
     const fn nobody(since: Moment, part: u16) -> Self {
-        Self { session: None, dead: None, since, term: Term::new(0), settled: true, kept: false, part }
+        Self { session: None, dead: None, since, term: Term::new(0), settled: true, part }
     }
 
     const fn is_nobody(&self) -> bool {

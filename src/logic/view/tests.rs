@@ -6,7 +6,7 @@ mod planning;
 use super::*;
 use crate::{
     logic::plan::PLAN_VERSION,
-    model::{Kind, LockId, Value},
+    model::{Kind, LockId},
     store::{About, Candidate, Holding, Nonce, Ticket},
 };
 
@@ -96,48 +96,6 @@ fn view(tasks: usize) -> SpreadView {
     let mut view = SpreadView::new(spread());
     view.set(&(0..tasks).map(key).collect());
     view
-}
-
-/// A schedule of the first member, which is in the middle of a run or is not.
-fn of_a_run(task: usize, kept: bool) -> LockSeen {
-    let by = Candidate::new(id(1), Ticket::new(1), 30 * SECOND, holder(1));
-    let by = Candidate { value: kept.then(Value::kept), ..by };
-    let lock = LockId { namespace: "n".parse().unwrap(), kind: Kind::Schedule, key: key(task) };
-    let acquired_at = StoreTime::from_millis(0);
-    let holding = Some(Holding { by, acquired_at, value_set: 1 });
-    let term = Term::new(task as u64 + 1);
-    LockSeen::Found(LockRecord { holding, ..LockRecord::new(lock, term) })
-}
-
-#[test]
-fn a_task_in_a_run_counts_and_idle_tasks_go_instead_unless_its_owner_must_give() {
-    let mut one = view(4);
-    let store_now = Some(StoreTime::from_millis(60_000));
-    // The task that came last goes first, if it may.
-    for task in 0..4 {
-        assert!(one.read(&key(task), &of_a_run(task, task > 1), at(1), at(2), store_now));
-    }
-    one.saw(id(2), &alive(2, 1), at(2), store_now);
-    let mine: BTreeMap<_, _> = (0..4).map(|task| (key(task), OwnTask::Has)).collect();
-    let bounds = Bounds { gives: 9, waits: 9 };
-    let given = |one: &SpreadView, me: &OwnMember| {
-        let orders = one.resolve(me, &mine, bounds, at(9)).orders;
-        let given = orders.into_iter().filter_map(|order| match order {
-            SpreadAction::Give { key, must, .. } => Some((key, must)),
-            _ => None,
-        });
-        given.collect::<Vec<_>>()
-    };
-    assert_eq!(given(&one, &me(1)), [(key(0), false), (key(1), false)]);
-    for share in [Share { draining: true, ..share() }, Share { weight: 0, ..share() }] {
-        assert_eq!(given(&one, &OwnMember { share, ..me(1) }), [0, 1, 2, 3].map(|task| (key(task), true)));
-    }
-    let capped = OwnMember { share: Share { cap: 1, ..share() }, ..me(1) };
-    assert_eq!(given(&one, &capped), [1, 2, 3].map(|task| (key(task), true)));
-    // The run has ended.
-    assert!(one.read(&key(3), &of_a_run(3, false), at(4), at(5), store_now));
-    assert!(!one.read(&key(3), &of_a_run(3, false), at(6), at(7), store_now), "that is no news");
-    assert_eq!(given(&one, &me(1)), [(key(1), false), (key(3), false)]);
 }
 
 #[test]

@@ -5,18 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Ticket;
-use crate::model::{Holder, Kind, LockId, SessionId, StoreTime, Term, Value, Who, Why};
-
-/// Beginning of the value of a schedule's lock while it is kept: in the middle of a run, so that all plan
-/// around it.
-const BUSY: &str = "busy: ";
-
-impl Value {
-    /// Returns the value of a schedule's lock that is kept.
-    pub(crate) fn kept() -> Self {
-        Self::new(format!("{BUSY}in the middle of a run, which ends here")).expect("it is short")
-    }
-}
+use crate::model::{Holder, LockId, SessionId, StoreTime, Term, Value, Who, Why};
 
 /// Candidate for a lock, with everything the record says if it is granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -212,13 +201,6 @@ impl LockRecord {
             Past { holder: by.holder, who: by.who, term: self.term, from: acquired_at, to: now, how, note };
         self.past.insert(0, past);
         self.past.truncate(PAST_HOLDERS);
-    }
-
-    /// Returns whether it is a schedule in the middle of a run, which its holder had to keep for long.
-    pub(crate) fn is_kept(&self) -> bool {
-        let value = self.holding.as_ref().and_then(|held| held.by.value.as_ref());
-        self.id.kind == Kind::Schedule
-            && value.is_some_and(|value| value.as_bytes().starts_with(BUSY.as_bytes()))
     }
 
     /// Returns whether this session holds it.
