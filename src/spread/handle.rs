@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
-use super::{Change, Explanation, SpreadStatus, Task, put_back, shared::Shared, source::TaskRegistry};
+use super::{Explanation, SpreadStatus, Task, put_back, shared::Shared, source::TaskRegistry};
 use crate::{
     elect::{Elect, Error, EventFilter, EventStream, Lease},
     logic::session::LONGEST_ATTEMPT,
@@ -148,7 +148,7 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
     /// Adds this task, or replaces the one of the same key. Instances that know different tasks share out those they
     /// have in common: add it in all of them.
     pub fn add(&self, task: Task<M>) {
-        self.registry.apply(Change::Add(task));
+        self.registry.add(task);
     }
 
     /// Removes the task of this key: its job here is cancelled, and others that know it go on with it. One of the
@@ -162,12 +162,12 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
     }
 
     pub(crate) fn remove_task(&self, key: &Key) {
-        self.registry.apply(Change::Remove(key.clone()));
+        self.registry.remove(key);
     }
 
     /// Replaces all tasks by these.
     pub fn replace(&self, tasks: impl IntoIterator<Item = Task<M>>) {
-        self.registry.apply(Change::Replace(tasks.into_iter().collect()));
+        self.registry.replace(tasks);
     }
 
     /// Has a task tried again now that rests after [too many failures](crate::Event::Resting), by the instance that

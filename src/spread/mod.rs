@@ -60,12 +60,12 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, Stream};
+use futures::FutureExt;
 
 pub use explain::Explanation;
 pub use handle::Spread;
 pub(crate) use move_permit::{BusyGuard, MovePermit};
-pub use source::{Change, Task};
+pub use source::Task;
 pub use startup::HeldBack;
 pub use state::TaskState;
 pub use view::{Member, SpreadStatus};
@@ -144,14 +144,6 @@ impl SpreadBuilder {
             }
         }
         self.with_source(Ok(Source::Fixed(known)))
-    }
-
-    /// Follows a stream of changes to the tasks: none at first. It may begin with [`Change::Replace`]. When it ends the
-    /// tasks stay as they are.
-    ///
-    /// The spread is joined with the first change.
-    pub fn tasks_from<M>(self, changes: impl Stream<Item = Change<M>> + Send + 'static) -> SpreadBuilder<M> {
-        self.with_source(Ok(Source::Stream(Box::pin(changes))))
     }
 
     /// Asks a closure for the tasks, now and at that interval, which is 10 ms at least. When it fails they stay as they

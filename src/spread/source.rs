@@ -1,16 +1,16 @@
-//! Sources of a spread's tasks: a fixed set, a stream, or a closure that is asked.
+//! Sources of a spread's tasks: a fixed set, or a closure that is asked.
 
 use std::{
     collections::BTreeMap,
     fmt,
     future::Future,
     panic::AssertUnwindSafe,
-    pin::{Pin, pin},
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
-use futures::{FutureExt, Stream, StreamExt, future::BoxFuture};
+use futures::{FutureExt, future::BoxFuture};
 
 use super::shared::Shared;
 use crate::{
@@ -58,23 +58,10 @@ impl<M> Task<M> {
     }
 }
 
-/// Change of the set of tasks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Change<M = ()> {
-    /// Adds this task, or replaces the one of the same key.
-    Add(Task<M>),
-    /// Removes the task of this key.
-    Remove(Key),
-    /// Replaces all tasks by these.
-    Replace(Vec<Task<M>>),
-}
-
 type TaskQuery<M> = Arc<dyn Fn() -> BoxFuture<'static, Result<Vec<Task<M>>, String>> + Send + Sync>;
 
 pub(super) enum Source<M> {
     Fixed(BTreeMap<Key, M>),
-    Stream(Pin<Box<dyn Stream<Item = Change<M>> + Send>>),
     Asked { every: Duration, ask: TaskQuery<M> },
 }
 
@@ -116,26 +103,25 @@ impl<M: Clone> TaskRegistry<M> {
         Some(Task { key: key.clone(), meta })
     }
 
-    pub(super) fn apply(&self, change: Change<M>) {
-        match change {
-            // Under one lock, so that the two never differ for long.
-            Change::Add(task) => {
-                let mut tasks = self.tasks();
-                tasks.insert(task.key.clone(), task.meta);
-                self.shared.change(|state| state.keys.get_or_insert_default().insert(task.key));
-            }
-            Change::Remove(key) => {
-                let mut tasks = self.tasks();
-                tasks.remove(&key);
-                self.shared.change(|state| state.keys.get_or_insert_default().remove(&key));
-            }
-            Change::Replace(tasks) => {
-                self.replace(tasks.into_iter().map(|task| (task.key, task.meta)).collect());
-            }
-        }
+    // Tasks and keys are changed under one lock, so that the two never differ for long.
+
+    pub(super) fn add(&self, task: Task<M>) {
+        let mut tasks = self.tasks();
+        tasks.insert(task.key.clone(), task.meta);
+        self.shared.change(|state| state.keys.get_or_insert_default().insert(task.key));
     }
 
-    fn replace(&self, tasks: BTreeMap<Key, M>) {
+    pub(super) fn remove(&self, key: &Key) {
+        let mut tasks = self.tasks();
+        tasks.remove(key);
+        self.shared.change(|state| state.keys.get_or_insert_default().remove(key));
+    }
+
+    pub(super) fn replace(&self, tasks: impl IntoIterator<Item = Task<M>>) {
+        self.set(tasks.into_iter().map(|task| (task.key, task.meta)).collect());
+    }
+
+    fn set(&self, tasks: BTreeMap<Key, M>) {
         let keys = tasks.keys().cloned().collect();
         let mut known = self.tasks();
         *known = tasks;
@@ -154,18 +140,17 @@ impl<M: Clone + Send + Sync + 'static> Source<M> {
         registry: &Arc<TaskRegistry<M>>,
         elect: &Elect,
     ) -> Option<impl Future<Output = ()> + use<M>> {
-        let stop = registry.shared.stop.clone();
-        // Following the tasks keeps neither the spread nor the engine alive.
-        let weak = Arc::downgrade(registry);
-        let follow = match self {
+        let (every, ask) = match self {
             Self::Fixed(tasks) => {
-                registry.replace(tasks);
+                registry.set(tasks);
                 return None;
             }
-            Self::Stream(changes) => listen(changes, weak, Arc::downgrade(elect.engine())).boxed(),
-            Self::Asked { every, ask } => inquire(every, ask, weak, Arc::downgrade(elect.engine())).boxed(),
+            Self::Asked { every, ask } => (every, ask),
         };
-        let (engine, spread) = (Arc::downgrade(elect.engine()), registry.shared.spread.clone());
+        let (stop, weak) = (registry.shared.stop.clone(), Arc::downgrade(elect.engine()));
+        // Following the tasks keeps neither the spread nor the engine alive.
+        let follow = inquire(every, ask, Arc::downgrade(registry), weak.clone());
+        let (engine, spread) = (weak, registry.shared.spread.clone());
         Some(async move {
             tokio::select! {
                 biased;
@@ -193,7 +178,7 @@ async fn inquire<M: Clone>(
         let answer = guarded(async {
             let answer = ask().await;
             let Some(registry) = registry.upgrade() else { return answer.map(drop) };
-            answer.map(|tasks| registry.apply(Change::Replace(tasks)))
+            answer.map(|tasks| registry.replace(tasks))
         });
         let answer = noticed(answer, asked, &registry, &engine).await;
         let (Some(registry), Some(engine)) = (registry.upgrade(), engine.upgrade()) else { return };
@@ -237,42 +222,6 @@ async fn noticed<M: Clone, T>(
         let waited = engine.clock.now().since(asked).as_secs();
         let error = format!("its task source has not answered for {waited} s");
         engine.task_source_failed(&registry.shared.spread, asked, &error);
-    }
-}
-
-/// Follows a stream. One that has panicked may be broken: that is logged once, and it is polled again, ever more
-/// seldom, until it ends.
-async fn listen<M: Clone>(
-    mut changes: Pin<Box<dyn Stream<Item = Change<M>> + Send>>,
-    registry: Weak<TaskRegistry<M>>,
-    engine: Weak<Engine>,
-) {
-    let mut rests = Backoff::new(SOONEST, LATEST);
-    loop {
-        let change = guarded(async {
-            let change = changes.next().await?;
-            registry.upgrade().map(|registry| registry.apply(change))
-        });
-        let change = change.await;
-        let (Some(registry), Some(engine)) = (registry.upgrade(), engine.upgrade()) else { return };
-        let rest = match change {
-            Ok(None) => return,
-            Ok(Some(())) => {
-                engine.task_source_works(&registry.shared.spread);
-                rests.reset();
-                continue;
-            }
-            Err(panic) if rests.is_fresh() => {
-                panicked(&engine, &registry, engine.clock.now(), &panic);
-                rests.next(engine.entropy.roll())
-            }
-            Err(panic) => {
-                engine.task_source_failed(&registry.shared.spread, engine.clock.now(), &panic);
-                rests.next(engine.entropy.roll())
-            }
-        };
-        drop((registry, engine));
-        tokio::time::sleep(rest).await;
     }
 }
 

@@ -5,11 +5,8 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use futures::{StreamExt, future::BoxFuture};
-use tenure::{
-    elect::Work,
-    spread::{Change, Task},
-};
+use futures::future::BoxFuture;
+use tenure::{elect::Work, spread::Task};
 
 use crate::spread::team::{SECOND, SPREAD, Team};
 
@@ -88,49 +85,6 @@ async fn a_spread_whose_source_works_hides_no_trouble_of_another() {
     tokio::time::sleep(SECOND * 120).await;
     assert_eq!(elect.health().troubles.len(), 1, "{:?}", elect.health());
     drop((bad, good));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_stream_that_panics_is_polled_again_until_it_says_that_it_has_ended() {
-    let team = Team::new(0);
-    let (elect, _, _) = team.elect("a").await;
-    let polls = Arc::<AtomicUsize>::default();
-    let count = polls.clone();
-    let changes = futures::stream::poll_fn(move |_| {
-        let poll = count.fetch_add(1, Ordering::Relaxed);
-        match poll {
-            0 => Some(Change::Replace(tasks(&["a", "b"]))).into(),
-            1 | 2 => panic!("a stream, too"),
-            3 => Some(Change::Add(Task::new("c", ()).unwrap())).into(),
-            _ => None.into(),
-        }
-    });
-    let spread = elect.spread(SPREAD).tasks_from(changes.boxed()).run(team.job("a")).unwrap();
-    spread.until(|status| status.share().len() == 3).await;
-    tokio::time::sleep(SECOND * 600).await;
-    assert_eq!((polls.load(Ordering::Relaxed), team.registry.running()), (5, 3));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_stream_that_is_broken_costs_a_poll_a_minute() {
-    let team = Team::new(0);
-    let (elect, _, _) = team.elect("a").await;
-    let polls = Arc::<AtomicUsize>::default();
-    let count = polls.clone();
-    let changes = futures::stream::poll_fn(move |_| {
-        if count.fetch_add(1, Ordering::Relaxed) == 0 {
-            return Some(Change::Replace(tasks(&["a"]))).into();
-        }
-        panic!("resumed after panicking")
-    });
-    let spread = elect.spread(SPREAD).tasks_from(changes.boxed()).run(team.job("a")).unwrap();
-    tokio::time::sleep(SECOND * 3600).await;
-    let polls = polls.load(Ordering::Relaxed);
-    println!("polled {polls} times in an hour");
-    assert!((60..130).contains(&polls), "{polls}");
-    assert_eq!(team.registry.running(), 1, "its task stays");
-    assert_eq!(elect.health().troubles.len(), 1);
-    drop(spread);
 }
 
 /// Data of a task; that of one cannot be cloned for a while.

@@ -8,13 +8,11 @@ use std::{
     },
 };
 
-use futures::StreamExt;
 use tenure::{
     Error, Lease,
     model::Key,
-    spread::{Change, SpreadStatus, Task},
+    spread::{SpreadStatus, Task},
 };
-use tokio::sync::mpsc;
 
 use crate::spread::team::{SECOND, SPREAD, Team, counts};
 
@@ -50,29 +48,19 @@ async fn a_job_is_told_what_is_known_of_its_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_of_changes_adds_and_removes_tasks() {
+async fn the_handle_adds_and_removes_tasks() {
     let team = Team::new(0);
     let (elect, _, _) = team.elect("a").await;
-    let (tell, changes) = mpsc::unbounded_channel();
-    let changes =
-        futures::stream::unfold(changes, |mut changes| async { Some((changes.recv().await?, changes)) });
-    let spread = elect.spread(SPREAD).tasks_from(changes.boxed()).run(team.job("a")).unwrap();
+    let spread = elect.spread(SPREAD).run(team.job("a")).unwrap();
     let names = |status: &SpreadStatus| status.share().iter().map(ToString::to_string).collect::<Vec<_>>();
-    tell.send(Change::Add(task("b"))).unwrap();
+    spread.add(task("b"));
     spread.until(|status| names(status) == ["b"]).await;
-    tell.send(Change::Replace(vec![task("a"), task("b"), task("c")])).unwrap();
+    spread.replace([task("a"), task("b"), task("c")]);
     spread.until(|status| names(status) == ["a", "b", "c"]).await;
     assert_eq!(team.registry.starts(), 3, "the one that stays runs on");
-    tell.send(Change::Remove("a".parse().unwrap())).unwrap();
+    spread.remove("a").unwrap();
     spread.until(|status| names(status) == ["b", "c"]).await;
-    // The stream ends, the tasks stay; the handle can change them, too.
-    drop(tell);
-    spread.add(task("d"));
-    spread.remove("c").unwrap();
-    spread.until(|status| names(status) == ["b", "d"]).await;
-    spread.replace([task("e")]);
-    spread.until(|status| names(status) == ["e"]).await;
-    assert_eq!(team.registry.running(), 1);
+    assert_eq!(team.registry.running(), 2);
 }
 
 #[tokio::test(start_paused = true)]
