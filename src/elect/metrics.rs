@@ -6,93 +6,119 @@ use super::{Engine, Work, hold::LeaseCell};
 use crate::{
     model::{LockId, Loss},
     words::{
-        Unit,
-        numbers::{add, count, describe_counter, describe_gauge, describe_histogram, record, set},
+        Kind, Unit,
+        numbers::{add, count, describe, record, set},
     },
 };
 
-/// Descriptions of the gauges, including those of spreads and schedules; `docs/operations.md` has the same
-/// words.
-const GAUGES: &[(&str, Unit, &str)] = &[
-    ("tenure_leading", Unit::Count, "1 while a campaign of this instance leads, else 0"),
-    ("tenure_contending", Unit::Count, "campaigns of this instance that contend for the key"),
-    ("tenure_held", Unit::Count, "locks held by jobs, guards and campaigns"),
-    ("tenure_waiting", Unit::Count, "requests waiting for a lock, counted about once per refresh_interval"),
-    ("tenure_trouble", Unit::Count, "1 while this kind of work is failing and that was logged, else 0"),
-    ("tenure_spread_tasks", Unit::Count, "tasks this instance has"),
+/// Descriptions of all metrics, including those of spreads and schedules; `docs/operations.md` has the same words.
+const METRICS: &[(Kind, &str, Unit, &str)] = &[
+    (Kind::Gauge, "tenure_leading", Unit::Count, "1 while a campaign of this instance leads, else 0"),
+    (Kind::Gauge, "tenure_contending", Unit::Count, "campaigns of this instance that contend for the key"),
+    (Kind::Gauge, "tenure_held", Unit::Count, "locks held by jobs, guards and campaigns"),
     (
+        Kind::Gauge,
+        "tenure_waiting",
+        Unit::Count,
+        "requests waiting for a lock, counted about once per refresh_interval",
+    ),
+    (
+        Kind::Gauge,
+        "tenure_trouble",
+        Unit::Count,
+        "1 while this kind of work is failing and that was logged, else 0",
+    ),
+    (Kind::Gauge, "tenure_spread_tasks", Unit::Count, "tasks this instance has"),
+    (
+        Kind::Gauge,
         "tenure_spread_waiting",
         Unit::Count,
         "tasks that wait for room, as no instance has any; every member counts the same",
     ),
-    ("tenure_spread_members", Unit::Count, "members that this instance plans with"),
-    ("tenure_spread_resting", Unit::Count, "tasks that rest because they failed too often, on any instance"),
+    (Kind::Gauge, "tenure_spread_members", Unit::Count, "members that this instance plans with"),
     (
+        Kind::Gauge,
+        "tenure_spread_resting",
+        Unit::Count,
+        "tasks that rest because they failed too often, on any instance",
+    ),
+    (
+        Kind::Gauge,
         "tenure_schedule_overdue_seconds",
         Unit::Seconds,
         "how long a tick has been due of a schedule that no live instance has; set by the instance that checks",
     ),
     (
+        Kind::Gauge,
         "tenure_schedule_failures",
         Unit::Count,
         "ticks in a row that failed for good, on the instance that runs the schedule",
     ),
-];
-
-const COUNTERS: &[(&str, &str)] = &[
-    ("tenure_acquired_total", "locks acquired"),
+    (Kind::Counter, "tenure_acquired_total", Unit::Count, "locks acquired"),
     (
+        Kind::Counter,
         "tenure_lost_total",
+        Unit::Count,
         "leases lost against the program's will: expired, revoked, declared_dead, vanished, probe",
     ),
     (
+        Kind::Counter,
         "tenure_sessions_lost_total",
+        Unit::Count,
         "sessions lost against the program's will: expired, revoked, declared_dead, vanished, probe",
     ),
-    ("tenure_overruns_total", "jobs that kept running after their lease ended"),
-    ("tenure_failed_calls_total", "store calls that failed, by the kind of work they were for"),
-    ("tenure_spread_actions_total", "tasks that a new plan made this instance take, wait for or give away"),
+    (Kind::Counter, "tenure_overruns_total", Unit::Count, "jobs that kept running after their lease ended"),
     (
+        Kind::Counter,
+        "tenure_failed_calls_total",
+        Unit::Count,
+        "store calls that failed, by the kind of work they were for",
+    ),
+    (
+        Kind::Counter,
+        "tenure_spread_actions_total",
+        Unit::Count,
+        "tasks that a new plan made this instance take, wait for or give away",
+    ),
+    (
+        Kind::Counter,
         "tenure_schedule_runs_total",
+        Unit::Count,
         "attempts that ended: succeeded, failed, cancelled, timed out, displaced, abandoned",
     ),
     (
+        Kind::Counter,
         "tenure_schedule_skipped_total",
+        Unit::Count,
         "ticks that were skipped: too late, previous run still active, paused, rescheduled",
     ),
-];
-
-const HISTOGRAMS: &[(&str, Unit, &str)] = &[
-    ("tenure_beat_seconds", Unit::Seconds, "duration of a confirmed heartbeat"),
+    (Kind::Histogram, "tenure_beat_seconds", Unit::Seconds, "duration of a confirmed heartbeat"),
     (
+        Kind::Histogram,
         "tenure_beat_budget_ratio",
         Unit::Count,
         "duration of a confirmed heartbeat as a fraction of refresh_interval",
     ),
     (
+        Kind::Histogram,
         "tenure_takeover_seconds",
         Unit::Seconds,
         "how long a dead holder had been silent when its lock was taken over",
     ),
     (
+        Kind::Histogram,
         "tenure_schedule_lateness_seconds",
         Unit::Seconds,
         "delay between a tick's instant and the start of its run",
     ),
-    ("tenure_schedule_run_seconds", Unit::Seconds, "duration of a run"),
+    (Kind::Histogram, "tenure_schedule_run_seconds", Unit::Seconds, "duration of a run"),
 ];
 
 /// Describes all metrics, and starts those at 0 whose first change would be invisible otherwise: a rate needs
 /// a value before it.
 pub(crate) fn begin(engine: &Engine) {
-    for (name, unit, says) in GAUGES {
-        describe_gauge(name, *unit, says);
-    }
-    for (name, says) in COUNTERS {
-        describe_counter(name, says);
-    }
-    for (name, unit, says) in HISTOGRAMS {
-        describe_histogram(name, *unit, says);
+    for (kind, name, unit, says) in METRICS {
+        describe(*kind, name, *unit, says);
     }
     let namespace = namespace(engine);
     count("tenure_acquired_total", [namespace], 0);

@@ -26,7 +26,6 @@
 //! | drop of a [`Guard`] or [`Guards`] | the guard's keys | no | passed on soon after | the code that has the guard |
 //! | drop of a [`JobHandle`] | nothing: the job runs on | | held | |
 //! | [`Campaign::resign`] | the campaign's key | no | passed on; contends again after a rest | the program that leads |
-//! | [`Campaign::resign_to`] | the campaign's key, if that holder waits for it | no | held by that holder; contends again after a rest | the program that leads |
 //! | [`Campaign::stop`] | the campaign, with its key | yes, and the release | passed on | the code that has the campaign |
 //! | drop of a [`Campaign`] | the campaign, with its key | no | passed on soon after | the code that has the campaign |
 //! | [`Spread::remove`](crate::spread::Spread::remove) | one task, here | no | free, for the others that know it | the program |
@@ -131,7 +130,7 @@ pub(crate) use inbox::Inbox;
 pub(crate) use job::{call as call_blocking, panic_message};
 #[cfg(tenure_sim)]
 pub use runtime::Tasks;
-pub(crate) use schedule_inbox::{InboxReader, SchedulesShare};
+pub(crate) use schedule_inbox::SchedulesShare;
 pub(crate) use session::Session;
 pub(crate) use spreads::SpreadNews;
 pub(crate) use tallies::Note;

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc, Mutex, Weak,
+        Mutex,
         atomic::{AtomicI64, Ordering},
     },
 };
@@ -25,17 +25,11 @@ pub(crate) struct ScheduleNews {
 /// Inbox of the schedules of one instance, whether it runs any or not.
 #[derive(Debug, Default)]
 pub(crate) struct ScheduleInbox {
-    /// Lives as long as a reader takes the names of schedules out.
-    reader: Mutex<Weak<InboxReader>>,
     inbox: Inbox<ScheduleNews>,
     share: Mutex<SchedulesShare>,
     /// Instant of the last order that was given here.
     ordered: AtomicI64,
 }
-
-/// Held by the reader that takes the names of schedules out of the inbox.
-#[derive(Debug)]
-pub(crate) struct InboxReader(());
 
 /// Share of the schedules that this instance is to have, as far as the program has set it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,20 +45,11 @@ impl ScheduleInbox {
         self.inbox.add(|news| news.resync = true);
     }
 
-    /// Adds that a schedule has changed. Without a reader it is left out: the names would pile up.
+    /// Adds that a schedule has changed.
     pub(crate) fn schedule(&self, schedule: ScheduleName) {
-        if locked(&self.reader).strong_count() > 0 {
-            self.inbox.add(|news| {
-                news.schedules.insert(schedule);
-            });
-        }
-    }
-
-    /// Has the names of schedules collected, for as long as the reader lives.
-    pub(crate) fn open(&self) -> Arc<InboxReader> {
-        let reader = Arc::new(InboxReader(()));
-        *locked(&self.reader) = Arc::downgrade(&reader);
-        reader
+        self.inbox.add(|news| {
+            news.schedules.insert(schedule);
+        });
     }
 
     pub(crate) fn take(&self) -> ScheduleNews {

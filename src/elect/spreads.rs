@@ -115,6 +115,11 @@ impl Spreads {
         Some(inbox)
     }
 
+    /// Returns whether this instance takes part in a spread.
+    pub(crate) fn has_joined(&self, spread: &SpreadName) -> bool {
+        self.registry().inboxes.contains_key(spread)
+    }
+
     /// Returns the spreads that this instance takes part in.
     pub(crate) fn joined(&self) -> Vec<SpreadName> {
         self.registry().inboxes.keys().cloned().collect()

@@ -11,7 +11,7 @@ use super::{Engine, Work, audit, namesakes};
 use crate::{
     backoff::fraction,
     error::chain,
-    model::{LockId, SpreadName},
+    model::{LockId, SpreadName, schedules},
     store::{Hint, News, Purged, Reach, SessionRecord},
     words,
 };
@@ -117,7 +117,8 @@ fn hear(engine: &Arc<Engine>, news: News) {
             }
         }
         News::Schedule(schedule) => {
-            if schedule.namespace == *engine.config.namespace() {
+            // Without schedules here no reader takes the names out: they would pile up.
+            if schedule.namespace == *engine.config.namespace() && engine.spreads.has_joined(&schedules()) {
                 engine.schedule_inbox.schedule(schedule.name);
             }
         }

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     backoff::{Backoff, jittered},
-    elect::{Elect, Engine, Error, InboxReader, Lease},
+    elect::{Elect, Engine, Error, Lease},
     model::{Key, schedules},
     spread::{Spread, Start, Task},
     sync::locked,
@@ -52,8 +52,6 @@ pub(super) struct ScheduleRunner {
     stop: CancellationToken,
     #[expect(dead_code, reason = "its drop ends what goes on beside the schedules")]
     stopper: DropGuard,
-    #[expect(dead_code, reason = "as long as it lives, the inbox collects the names of schedules")]
-    reader: Arc<InboxReader>,
 }
 
 #[derive(Default)]
@@ -82,7 +80,7 @@ impl ScheduleRunner {
             if let Some(runner) = known.upgrade() {
                 return runner;
             }
-            let runner = Arc::new(Self::new(engine, slot.unwritten.clone()));
+            let runner = Arc::new(Self::new(slot.unwritten.clone()));
             *known = Arc::downgrade(&runner);
             runner
         };
@@ -99,7 +97,7 @@ impl ScheduleRunner {
         locked(&slot.runner).upgrade()
     }
 
-    fn new(engine: &Engine, unwritten: Arc<Unwritten>) -> Self {
+    fn new(unwritten: Arc<Unwritten>) -> Self {
         let stop = CancellationToken::new();
         Self {
             registry: Mutex::default(),
@@ -110,7 +108,6 @@ impl ScheduleRunner {
             added: Arc::default(),
             stopper: stop.clone().drop_guard(),
             stop,
-            reader: engine.schedule_inbox.open(),
         }
     }
 

@@ -32,6 +32,14 @@ pub fn flush() {
     numbers::flush();
 }
 
+/// Kind of a number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
 /// Unit of a number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Unit {

@@ -1,6 +1,6 @@
 //! Without the feature `metrics` nothing is counted.
 
-use super::{Unit, Voice};
+use super::{Kind, Unit, Voice};
 
 pub(crate) const fn count<const N: usize>(_: &'static str, _: [(&'static str, &str); N], _: u64) {}
 
@@ -10,11 +10,7 @@ pub(crate) const fn set<const N: usize>(_: &'static str, _: [(&'static str, &str
 
 pub(crate) const fn record<const N: usize>(_: &'static str, _: [(&'static str, &str); N], _: f64) {}
 
-pub(crate) const fn describe_counter(_: &'static str, _: &'static str) {}
-
-pub(crate) const fn describe_gauge(_: &'static str, _: Unit, _: &'static str) {}
-
-pub(crate) const fn describe_histogram(_: &'static str, _: Unit, _: &'static str) {}
+pub(crate) const fn describe(_: Kind, _: &'static str, _: Unit, _: &'static str) {}
 
 pub(super) const fn voice() -> Option<Voice> {
     None

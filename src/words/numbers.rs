@@ -11,7 +11,7 @@ use std::{
 use metrics::{Key, Label, Level, Metadata, with_recorder};
 
 use super::{
-    Unit,
+    Kind, Unit,
     pace::{Pace, Voice},
 };
 use crate::sync::{caught, locked};
@@ -38,13 +38,6 @@ enum Change {
     Sum(Key, Sum),
     Value(Key, f64),
     Help(Kind, &'static str, Unit, &'static str),
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
 }
 
 /// Values of histograms that wait for the recorder. Further ones are not recorded.
@@ -158,19 +151,7 @@ pub(crate) fn record<const N: usize>(name: &'static str, labels: [(&'static str,
     change(|sums| sums.values.add(key, value));
 }
 
-pub(crate) fn describe_counter(name: &'static str, says: &'static str) {
-    describe(Kind::Counter, name, Unit::Count, says);
-}
-
-pub(crate) fn describe_gauge(name: &'static str, unit: Unit, says: &'static str) {
-    describe(Kind::Gauge, name, unit, says);
-}
-
-pub(crate) fn describe_histogram(name: &'static str, unit: Unit, says: &'static str) {
-    describe(Kind::Histogram, name, unit, says);
-}
-
-fn describe(kind: Kind, name: &'static str, unit: Unit, says: &'static str) {
+pub(crate) fn describe(kind: Kind, name: &'static str, unit: Unit, says: &'static str) {
     change(|sums| sums.help.push((kind, name, unit, says)));
 }
 
