@@ -128,17 +128,24 @@ impl Keeper {
         while engine.probe_failed() {
             tokio::select! {
                 biased;
-                command = self.commands.recv() => match command {
-                    Some(Command::Hurry) => {}
-                    Some(Command::Close(reply)) => return NextSession::Closed(reply),
-                    None => return NextSession::Closed(None),
-                },
+                reply = self.close_command() => return NextSession::Closed(reply),
                 () = tokio::time::sleep(patience / 4) => {}
             }
         }
         let (holder, namespace) = (engine.config.holder(), engine.config.namespace());
         words::info!(%holder, %namespace, "the liveness probe succeeds again, opening a session");
         NextSession::Again
+    }
+
+    /// Waits for the command to close, while there is no session for other commands. Returns its reply.
+    async fn close_command(&mut self) -> Option<oneshot::Sender<()>> {
+        loop {
+            match self.commands.recv().await {
+                Some(Command::Hurry) => {}
+                Some(Command::Close(reply)) => return reply,
+                None => return None,
+            }
+        }
     }
 
     /// Asks for what is kept as long as a session lives, before it is opened. A session without lives as well, and
@@ -149,16 +156,10 @@ impl Keeper {
     ) -> Result<Option<Presence>, Option<oneshot::Sender<()>>> {
         let store = self.store.clone();
         let mut given = pin!(careful(LONGEST_ATTEMPT, async { store.presence(session).await }));
-        let given = loop {
-            tokio::select! {
-                biased;
-                given = given.as_mut() => break given,
-                command = self.commands.recv() => match command {
-                    Some(Command::Hurry) => {}
-                    Some(Command::Close(reply)) => return Err(reply),
-                    None => return Err(None),
-                },
-            }
+        let given = tokio::select! {
+            biased;
+            given = given.as_mut() => given,
+            reply = self.close_command() => return Err(reply),
         };
         let error = match given {
             Ok(presence) => return Ok(presence),
@@ -209,14 +210,10 @@ impl Keeper {
             let wait = life.engine.probe_patience().map_or(wait, |patience| wait.min(patience / 2));
             tokio::select! {
                 biased;
-                command = self.commands.recv() => match command {
-                    Some(Command::Hurry) => life.step(SessionEvent::Hurry),
-                    Some(Command::Close(reply)) => {
+                command = self.commands.recv() => match command.unwrap_or(Command::Close(None)) {
+                    Command::Hurry => life.step(SessionEvent::Hurry),
+                    Command::Close(reply) => {
                         closed = Some(reply);
-                        life.step(SessionEvent::Abandon(Loss::Closed));
-                    }
-                    None => {
-                        closed = Some(None);
                         life.step(SessionEvent::Abandon(Loss::Closed));
                     }
                 },
