@@ -220,7 +220,8 @@ fn every_sort_of_work_is_documented_with_what_it_means_if_it_does_not_work() {
 }
 
 /// Pages beside the folder `docs`.
-const OTHER_PAGES: [&str; 4] = ["README.md", "CONTRIBUTING.md", "benches/RESULTS.md", "sim/RUNS.md"];
+const OTHER_PAGES: [&str; 5] =
+    ["README.md", "CONTRIBUTING.md", "SECURITY.md", "benches/RESULTS.md", "sim/RUNS.md"];
 
 /// Pages for users and contributors, by path.
 fn pages() -> Vec<(String, String)> {
