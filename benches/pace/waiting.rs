@@ -6,10 +6,7 @@ use futures::{StreamExt, future::join_all, stream};
 use tenure::{
     Elect, ElectConfig, Guard,
     model::LockId,
-    store::{
-        Store,
-        mongo::MongoStore,
-    },
+    store::{Store, mongo::MongoStore},
 };
 use tokio::task::JoinHandle;
 

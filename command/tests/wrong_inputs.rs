@@ -129,7 +129,7 @@ const NAMES: &[Row] = &[
 #[cfg(feature = "mongodb")]
 const SERVERS: &[Row] = &[
     ("ls --store mongodb://ada:p@ss@host/", 64, "is written as a code", "password"),
-    ("ls --store mongodb://host/?frob=1", 64, "it is not valid", "names and values of its options"),
+    ("ls --store mongodb://host/?frob=1", 64, "it is not valid", "names and values of its options (frob)"),
     ("ls --store mongodb://127.0.0.1:1/", 69, "connection refused", "check that the server is up"),
 ];
 

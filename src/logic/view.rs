@@ -169,10 +169,9 @@ impl SpreadView {
         }
         let changed = match (&known.place, &place) {
             (TaskPlace::Held { term, .. }, TaskPlace::Held { term: read, .. }) if read < term => false,
-            (
-                TaskPlace::Held { session, term, .. },
-                TaskPlace::Held { session: other, term: later, .. },
-            ) => (session, term) != (other, later),
+            (TaskPlace::Held { session, term, .. }, TaskPlace::Held { session: other, term: later, .. }) => {
+                (session, term) != (other, later)
+            }
             (old, new) => old != new,
         };
         if changed {

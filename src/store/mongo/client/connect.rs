@@ -95,7 +95,7 @@ async fn client(uri: &str, options: &MongoOptions) -> Result<OwnClient, ConnectE
             return Err(StoreError::new(STORE, "connect", Applied::No, true, messages::IN_DNS).into());
         }
         // The driver's words repeat parts of the string, and where a password begins in it is not known.
-        Err(_) => return Err(ConnectError::Uri(UNREADABLE.to_owned())),
+        Err(_) => return Err(ConnectError::Uri(unreadable(uri))),
     };
     let database = options
         .database
@@ -199,8 +199,29 @@ fn force(options: &mut ClientOptions) {
     options.app_name.get_or_insert_with(|| "tenure".to_owned());
 }
 
-const UNREADABLE: &str = "it is not valid: check hosts and ports, the names and values of its options, and that each \
-                          of : / ? # [ ] @ % in user and password is written as a code, such as %40 for @";
+fn unreadable(uri: &str) -> String {
+    let options = option_names(uri).map(|names| format!(" ({names})")).unwrap_or_default();
+    format!(
+        "it is not valid: check hosts and ports, the names and values of its options{options}, and that each of \
+         : / ? # [ ] @ % in user and password is written as a code, such as %40 for @"
+    )
+}
+
+/// The names of its options, unless one may be a piece of a secret: an unescaped sign in a password moves the place
+/// where options begin.
+fn option_names(uri: &str) -> Option<String> {
+    let (before, query) = uri.split_once('?')?;
+    let (servers, _) = before.split_once("://")?.1.split_once('/')?;
+    let hosts = servers.rsplit_once('@').map_or(servers, |(_, hosts)| hosts);
+    let is_host = |host: &str| host.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok());
+    let names: Vec<_> = query.split('&').map(|pair| pair.split('=').next().unwrap_or(pair)).collect();
+    let is_name = |name: &&str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphabetic());
+    let lower = query.to_lowercase();
+    let has_secrets = lower.contains("password") || lower.contains("properties");
+    let is_plain = uri.matches('@').count() <= 1 && !query.contains(['@', '?', '/']);
+    let is_sure = is_plain && !has_secrets && hosts.split(',').all(is_host) && names.iter().all(is_name);
+    is_sure.then(|| names.join(", "))
+}
 
 /// A text without its percent-escapes, as the driver's messages have it.
 fn unescaped(text: &str) -> String {
@@ -219,6 +240,23 @@ fn unescaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_are_named_unless_one_may_be_a_piece_of_a_secret() {
+        for (uri, names) in [
+            ("mongodb://host/?frob=1", Some("frob")),
+            ("mongodb://ada:s3cret@a:1,b/shop?w=1&frob=s3cret", Some("w, frob")),
+            ("mongodb://host", None),
+            ("mongodb://ada:secret/?more=1@host/", None),
+            ("mongodb://ada:secret/?more=1", None),
+            ("mongodb://ada:pa@ss@host/?more=1", None),
+            ("mongodb://ada:pass?more=1", None),
+            ("mongodb://host/?authMechanismProperties=AWS_SESSION_TOKEN:a&more=1", None),
+            ("mongodb://host/?s3cret=1", None),
+        ] {
+            assert_eq!(option_names(uri).as_deref(), names, "{uri}");
+        }
+    }
 
     #[tokio::test]
     async fn concerns_and_retries_of_the_connection_string_are_overruled() {
