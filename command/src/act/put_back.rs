@@ -1,5 +1,7 @@
 //! `tenure put-back`: a task that rests because it failed too often is tried again at once.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use serde_json::json;
 use tenure::{
@@ -83,7 +85,11 @@ pub(super) async fn run(action: &Action<'_>, put_back: &PutBack) -> Result<u8, F
 
 /// Refuses a spread of which there is neither a member nor a task: a typo would go unnoticed.
 async fn known(action: &Action<'_>, spread: &SpreadName) -> Result<(), Failure> {
-    let spreads = action.look.picture().await?.spread_names();
+    let locks = action.look.all_locks(None, usize::MAX, |record| record.id.kind != Kind::Lock).await?.items;
+    let sessions = action.look.all_sessions().await?.items;
+    let members = sessions.iter().filter(|session| session.is_alive()).flat_map(|session| &session.shares);
+    let tasks = locks.iter().filter_map(|record| record.id.kind.spread());
+    let spreads: BTreeSet<_> = tasks.chain(members.map(|share| share.spread.clone())).collect();
     if spreads.contains(spread) {
         return Ok(());
     }
