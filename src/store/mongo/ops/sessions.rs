@@ -34,9 +34,10 @@ pub(crate) async fn open(store: MongoStore, open: Open, limit: Duration) -> Comm
         return Err(CommandFailure::lasting(problem));
     }
     let sessions = &store.names().sessions;
+    store.marks().opens(open.session, &open.about, open.nonce);
     let seen = left(store.modify(sessions, open_statement(&open), limit).await?)
         .map(|document| sighting(Some(&document)))?;
-    store.marks().seen(&seen);
+    store.marks().seen(open.session, &seen);
     Ok(seen)
 }
 
@@ -67,8 +68,9 @@ pub(crate) fn open_statement(open: &Open) -> Statement {
 
 pub(crate) async fn beat(store: MongoStore, beat: BeatWrite, limit: Duration) -> CommandResult<SessionSeen> {
     let sessions = &store.names().sessions;
+    store.marks().beats(beat.session, beat.nonce);
     let seen = sighting(store.modify(sessions, beat_statement(&beat), limit).await?.as_ref());
-    store.marks().seen(&seen);
+    store.marks().seen(beat.session, &seen);
     Ok(seen)
 }
 
@@ -122,7 +124,11 @@ pub(crate) async fn declare(
 ) -> CommandResult<SessionSeen> {
     let sessions = &store.names().sessions;
     let seen = sighting(store.modify(sessions, declare_statement(&declaration), limit).await?.as_ref());
-    store.marks().declared(&seen);
+    if let Evidence::Unbeaten { nonce } = declaration.ground
+        && seen.is_dead()
+    {
+        store.marks().closed(declaration.session, nonce);
+    }
     Ok(seen)
 }
 
