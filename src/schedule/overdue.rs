@@ -3,12 +3,11 @@
 //!
 //! ```text
 //!  a page of records ─▶ their locks ─▶ sessions of their holders ─▶ ledgers of those without a live holder
-//!  100 a time           one read       one read                     one read, and one of their records
+//!  100 each poll        one read       one read                     one read, and one of their records
 //! ```
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    mem,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -23,17 +22,21 @@ use crate::{
     elect::{Engine, Work},
     error::chain,
     logic::tick::{Unowned, unowned},
-    model::{Holder, Kind, LockId, ScheduleId, ScheduleName, SessionId, StoreTime},
-    store::{LockSeen, ScheduleRecord, ScheduleSeen, SessionRecord, SessionSeen},
+    model::{Holder, Kind, LockId, SCHEDULES, ScheduleId, ScheduleName, SessionId, StoreTime},
+    store::{Cursor, LockSeen, ScheduleRecord, ScheduleSeen, SessionRecord, SessionSeen},
     words,
 };
 
-/// Records that are looked at together.
+/// Records that are looked at each `poll_interval`.
 const PAGE: usize = 100;
 /// Entries of a ledger that are read to find the tick that was dealt with last.
 const READ: usize = 20;
-/// Interval of looks at all schedules, where there are few pages; else a page has a `poll_interval`.
+/// Interval of looks at all schedules, where there are no more than a page; and of an instance's checks whether it is
+/// the one that looks.
 const ROUND: Duration = Duration::from_secs(60);
+/// Sessions that a check reads at once, and its most reads.
+const SESSIONS: usize = 100;
+const PAGES: usize = 10;
 /// Time, besides two ttls, for which an overdue schedule may be on its way to its next owner.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -50,13 +53,15 @@ pub struct Overdue {
     pub by: Duration,
 }
 
-/// Looks for overdue schedules as long as there is a runner, while its instance is the first member of their spread. An
-/// instance that is wrong about that costs or saves a look.
+/// Looks for overdue schedules as long as there is a runner.
 pub(super) async fn look_after(runner: Weak<ScheduleRunner>, engine: Weak<Engine>, stop: CancellationToken) {
-    let (mut reported, mut pages) = (BTreeMap::new(), 1);
+    let mut look = Look::default();
     loop {
-        let Some(strong) = engine.upgrade() else { return };
-        let pause = jittered(ROUND.max(strong.poll() * pages), strong.entropy.roll());
+        let Some(strong) = engine.upgrade().filter(|_| runner.strong_count() > 0) else { return };
+        // In the middle of a round it goes on at once; schedules that are reported have been due for longer than a round
+        // takes.
+        let pause = if look.after.is_some() { strong.poll() } else { ROUND.max(strong.poll()) };
+        let pause = jittered(pause, strong.entropy.roll());
         let closing = strong.closing.clone();
         drop(strong);
         tokio::select! {
@@ -65,61 +70,118 @@ pub(super) async fn look_after(runner: Weak<ScheduleRunner>, engine: Weak<Engine
             () = closing.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
         }
-        let (Some(engine), Some(spread)) = (engine.upgrade(), runner.upgrade().map(|runner| runner.spread()))
-        else {
-            return;
-        };
-        let is_first = spread.is_some_and(|spread| spread.is_first_member());
-        let found = if is_first { find(&engine, Work::Schedules).await } else { Ok(Found::default()) };
-        let looked = match found {
-            Ok(found) => {
-                pages = found.pages;
-                report(&engine, &mut reported, found.unowned).await
-            }
-            Err(error) => Err(error),
-        };
-        if let Err(error) = looked {
+        let Some(strong) = engine.upgrade() else { return };
+        if let Err(error) = look.on(&strong).await {
             words::debug!(error = chain(&error), "could not look for overdue schedules");
         }
     }
 }
 
-/// Reports what is overdue now. `reported` are the ticks that were due before, by their schedules.
-async fn report(
-    engine: &Arc<Engine>,
-    reported: &mut BTreeMap<ScheduleName, StoreTime>,
-    found: Vec<(ScheduleRecord, Unowned, Freed)>,
-) -> Result<(), StoreError> {
-    let Some(now) = engine.store_times.now(engine.clock.now()) else { return Ok(()) };
-    let before = mem::take(reported);
-    let mut through = Vec::new();
-    for (record, state, freed) in found {
-        let (name, namespace) = (&record.id.name, &record.id.namespace);
-        match state {
-            Unowned::Overdue(due) => {
-                let by = now.since(due);
-                metrics::overdue(engine, name, by);
-                reported.insert(name.clone(), due);
-                if before.get(name) != Some(&due) {
-                    words::warn!(schedule = name.as_str(), %namespace, %due, ?by, "a schedule is overdue: no live instance has it");
-                    engine.events.send(Event::Overdue { lock: lock_of(&record.id), due, by });
+/// Look of one instance at all schedules, a page at a time.
+#[derive(Default)]
+struct Look {
+    /// True while it is this instance that looks, and until when that is known.
+    turn: Option<(bool, crate::clock::Moment)>,
+    after: Option<Cursor>,
+    /// Schedules that were reported, and the tick that was due.
+    reported: BTreeMap<ScheduleName, StoreTime>,
+    /// Schedules that this round has seen.
+    seen: BTreeSet<ScheduleName>,
+}
+
+impl Look {
+    async fn on(&mut self, engine: &Arc<Engine>) -> Result<(), StoreError> {
+        let Some(now) = engine.store_times.now(engine.clock.now()) else { return Ok(()) };
+        if !self.check_turn(engine).await? {
+            for (schedule, _) in std::mem::take(&mut self.reported) {
+                metrics::overdue(engine, &schedule, Duration::ZERO);
+            }
+            self.after = None;
+            self.seen.clear();
+            return Ok(());
+        }
+        let (limit, namespace) = (engine.limit(), engine.config.namespace().clone());
+        let page = engine.store().list_schedules(namespace, self.after.clone(), PAGE, limit);
+        let page = engine.call(Work::Schedules, limit, page).await?;
+        let names: Vec<_> = page.items.iter().map(|record| record.id.name.clone()).collect();
+        let found = unowned_of(engine, page.items, now).await?;
+        for name in &names {
+            let due = found.iter().find(|(record, ..)| record.id.name == *name);
+            match due {
+                Some((record, Unowned::Overdue(due), _)) => self.report(engine, record, *due, now),
+                other => {
+                    if self.reported.remove(name).is_some() {
+                        metrics::overdue(engine, name, Duration::ZERO);
+                    }
+                    if let Some((record, Unowned::Through(at), freed)) = other {
+                        remove_if_old(engine, record, *at, *freed, now).await?;
+                    }
                 }
             }
-            Unowned::Through(at) => through.push((record, at, freed)),
-            Unowned::Well => {}
+        }
+        self.seen.extend(names);
+        self.after = page.next;
+        if self.after.is_none() {
+            // A schedule that is gone is overdue no more.
+            let seen = std::mem::take(&mut self.seen);
+            for schedule in self.reported.keys().filter(|name| !seen.contains(*name)) {
+                metrics::overdue(engine, schedule, Duration::ZERO);
+            }
+            self.reported.retain(|name, _| seen.contains(name));
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, engine: &Engine, record: &ScheduleRecord, due: StoreTime, now: StoreTime) {
+        let (name, by) = (&record.id.name, now.since(due));
+        metrics::overdue(engine, name, by);
+        if self.reported.insert(name.clone(), due) != Some(due) {
+            words::warn!(schedule = name.as_str(), namespace = %record.id.namespace, %due, ?by, "a schedule is overdue: no live instance has it");
+            engine.events.send(Event::Overdue { lock: lock_of(&record.id), due, by });
         }
     }
-    for schedule in before.keys().filter(|name| !reported.contains_key(*name)) {
-        metrics::overdue(engine, schedule, Duration::ZERO);
+
+    /// Checks whether this instance is the one that looks: it has the smallest session id of the instances that
+    /// have schedules and beat. An instance that is wrong about that costs or saves a look.
+    async fn check_turn(&mut self, engine: &Engine) -> Result<bool, StoreError> {
+        let moment = engine.clock.now();
+        if let Some((is_ours, until)) = self.turn
+            && moment < until
+        {
+            return Ok(is_ours);
+        }
+        let Some(own) = engine.session.borrow().as_ref().map(|session| session.id) else { return Ok(false) };
+        let is_ours = is_first(engine, own).await?;
+        self.turn = Some((is_ours, moment + jittered(ROUND, engine.entropy.roll())));
+        Ok(is_ours)
     }
-    for (record, at, freed) in through {
-        remove_if_old(engine, &record, at, freed, now).await?;
+}
+
+async fn is_first(engine: &Engine, own: SessionId) -> Result<bool, StoreError> {
+    let mut after = None;
+    for _ in 0..PAGES {
+        let limit = engine.limit();
+        let page = engine.store().sessions(engine.config.namespace().clone(), after, SESSIONS, limit);
+        let page = engine.call(Work::Watching, limit, page).await?;
+        let first = page.items.iter().find(|session| has_schedules(session) && beats(engine, session));
+        if let Some(first) = first {
+            return Ok(first.id >= own);
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
     }
-    Ok(())
+    // Better one too many.
+    Ok(true)
 }
 
 fn lock_of(id: &ScheduleId) -> LockId {
     LockId { namespace: id.namespace.clone(), kind: Kind::Schedule, key: key_of(&id.name) }
+}
+
+fn has_schedules(session: &SessionRecord) -> bool {
+    session.shares.iter().any(|share| share.spread.as_str() == SCHEDULES)
 }
 
 /// Returns whether a session has beaten lately, by the store's clock: a guess, which decides what is reported and by
@@ -231,39 +293,22 @@ pub(super) async fn delete(engine: &Engine, id: &ScheduleId, work: Work) -> Resu
     }
 }
 
-/// Schedules that no live instance has.
-#[derive(Default)]
-struct Found {
-    unowned: Vec<(ScheduleRecord, Unowned, Freed)>,
-    /// Number of pages of schedules that were read.
-    pages: u32,
-}
-
-/// Finds the schedules of the namespace that no live instance has.
-async fn find(engine: &Engine, work: Work) -> Result<Found, StoreError> {
-    let mut found = Found::default();
-    let Some(now) = engine.store_times.now(engine.clock.now()) else { return Ok(found) };
-    let mut after = None;
+/// Finds all schedules of the namespace that are overdue.
+pub(super) async fn all(engine: &Engine) -> Result<Vec<Overdue>, StoreError> {
+    let Some(now) = engine.store_times.now(engine.clock.now()) else { return Ok(Vec::new()) };
+    let (mut all, mut after) = (Vec::new(), None);
     loop {
         let (limit, namespace) = (engine.limit(), engine.config.namespace().clone());
         let page = engine.store().list_schedules(namespace, after, PAGE, limit);
-        let page = engine.call(work, limit, page).await?;
-        found.unowned.extend(unowned_of(engine, page.items, now).await?);
-        found.pages += 1;
+        let page = engine.call(Work::Requested, limit, page).await?;
+        for (record, unowned_state, _) in unowned_of(engine, page.items, now).await? {
+            if let Unowned::Overdue(due) = unowned_state {
+                all.push(Overdue { schedule: record.id.name, due, by: now.since(due) });
+            }
+        }
         after = page.next;
         if after.is_none() {
-            return Ok(found);
+            return Ok(all);
         }
     }
-}
-
-/// Finds all schedules of the namespace that are overdue.
-pub(super) async fn all(engine: &Engine) -> Result<Vec<Overdue>, StoreError> {
-    let found = find(engine, Work::Requested).await?;
-    let Some(now) = engine.store_times.now(engine.clock.now()) else { return Ok(Vec::new()) };
-    let overdue = found.unowned.into_iter().filter_map(|(record, state, _)| match state {
-        Unowned::Overdue(due) => Some(Overdue { schedule: record.id.name, due, by: now.since(due) }),
-        Unowned::Through(_) | Unowned::Well => None,
-    });
-    Ok(overdue.collect())
 }

@@ -57,12 +57,6 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         SpreadStatus::of(self.elect.engine(), &self.shared)
     }
 
-    /// Returns whether this instance is the one of all members that does what one of them has to do.
-    pub(crate) fn is_first_member(&self) -> bool {
-        let own = self.elect.engine().current().map(|session| session.id);
-        own.is_some_and(|own| self.shared.state().view.members().all(|(other, _)| other >= own))
-    }
-
     /// Waits until the spread is as wanted, or has stopped; looks at it whenever it changes.
     ///
     /// # Cancel safety
