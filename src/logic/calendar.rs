@@ -2,7 +2,7 @@
 //! bundled database, and what is spread is spread by the schedule's name.
 //!
 //! ```text
-//!  text ──▶ expression ──▶ fields (names, H) ──▶ pattern (masks of days and times, in civil time)
+//!  text ──▶ expression ──▶ fields (names, H) ──▶ pattern (searched by croner, in civil time)
 //!                                                     │
 //!           zone (stretches of constant offset) ──▶ search ──▶ instants, + spread
 //! ```

@@ -338,7 +338,7 @@ impl Fleet {
             let Some(status) = process.child.try_wait().expect("it is a child") else { continue };
             let mut process = self.processes[member].take().expect("checked");
             process.heard_out().await;
-            if std::os::unix::process::ExitStatusExt::signal(&status).is_none() {
+            if std::os::unix::process::ExitStatusExt::signal(&status) != Some(9) {
                 self.court.violate("process", format!("member {member} ended by itself: {status}"));
             }
             let (session, last) = {

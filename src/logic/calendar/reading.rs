@@ -8,10 +8,15 @@ use super::{
 };
 use crate::model::{ScheduleName, StoreTime};
 
+/// Rules of earlier versions for times that the clocks skip: such a timing goes on by the one there is.
+const EARLIER_RULES: [&str; 2] = [", skip", ", shift"];
+
 impl Calendar {
     /// The calendar whose [`timing`](Self::timing) that is, of a schedule of that name.
     pub(crate) fn read(timing: &str, name: &ScheduleName) -> Result<Self, CalendarError> {
         let unknown = || CalendarError::of(timing, "was not written by this version");
+        let of_now = EARLIER_RULES.iter().fold(timing.to_owned(), |text, rule| text.replacen(rule, RULE, 1));
+        let timing = of_now.as_str();
         let (rest, spread) = match timing.split_once(", spread over ") {
             Some((rest, spread)) => {
                 (rest, humantime_serde::re::humantime::parse_duration(spread).map_err(|_| unknown())?)
@@ -91,8 +96,16 @@ mod tests {
             let from = StoreTime::from_millis(1_774_483_200_000);
             assert_eq!(read.first(5, from), calendar.first(5, from), "{expression}");
         }
-        for other in ["", "0 * * * *", "0 * * * * in Nowhere", "0 * * * * in Europe/Berlin, skip", "what"] {
+        for other in ["", "0 * * * *", "0 * * * * in Nowhere", "what"] {
             Calendar::read(other, &name()).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn timings_of_earlier_rules_for_skipped_times_go_on_by_the_one_there_is() {
+        let now = "0 3 * * * in Europe/Berlin, vixie, spread over 10m";
+        for earlier in [now.replace("vixie", "skip"), now.replace("vixie", "shift")] {
+            assert_eq!(Calendar::read(&earlier, &name()).unwrap().timing(), now);
         }
     }
 

@@ -50,6 +50,9 @@ use self::{
 use super::{Answer, Capabilities, Hint, Reach, Store, Topics, rings};
 use crate::{store_methods, words};
 
+/// A tail waits no longer for a bell: after a cut of the network that nobody reports it would be deaf for so long.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
 /// A script for the server's shell that creates the collections and indexes of a store, for operators who do not let
 /// their programs do it.
 #[must_use]
@@ -115,7 +118,7 @@ impl Inner {
             names: names.clone(),
             buckets: Arc::clone(&buckets),
             unseen: Arc::clone(&unseen),
-            wait: options.hint_wait,
+            wait: options.hint_wait.min(LONGEST_WAIT),
             create: options.creates(),
             has_bells,
             board: Arc::default(),
