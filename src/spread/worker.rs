@@ -499,7 +499,7 @@ impl Worker {
                         self.stay();
                     }
                 }
-                // It may have left the queue meanwhile, and the next run is due.
+                // The successor may have left the queue meanwhile, and the next run is due.
                 successor = permit.until_movable(), if self.seeking.is_terminated() => {
                     let find = find(self.engine.clone(), self.lease.lock().clone(), successor);
                     self.seeking = find.boxed().fuse();
