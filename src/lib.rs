@@ -2,7 +2,7 @@
 //!
 //! One instance runs the job. When its lease is about to expire, the job stops *before* any other instance
 //! may start it: for each key, the intervals [granted, start of the job's last poll] of two leases never overlap,
-//! as long as clocks *run* at the same rate within 1 %, wherever they point.
+//! as long as two clocks differ in speed by at most 1 %, wherever they point.
 //!
 //! Not promised: that what a job sent elsewhere arrives before its lease ends. Such writes carry the lease's
 //! [term](Lease::term), and their receiver refuses an older one.
