@@ -184,8 +184,8 @@ fn has_schedules(session: &SessionRecord) -> bool {
     session.shares.iter().any(|share| share.spread.as_str() == SCHEDULES)
 }
 
-/// Returns whether a session has beaten lately, by the store's clock: a guess, which decides what is reported and by
-/// which instance.
+/// Returns whether a session has beaten lately, by the store's clock: a guess, which decides what is reported, by which
+/// instance, and whether a schedule may be deleted.
 fn beats(engine: &Engine, session: &SessionRecord) -> bool {
     let is_late = |now: StoreTime| session.beat_at.plus(session.ttl * 2) < now;
     session.is_alive() && !engine.store_now().is_some_and(is_late)
