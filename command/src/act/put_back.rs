@@ -1,7 +1,5 @@
 //! `tenure put-back`: a task that rests because it failed too often is tried again at once.
 
-use std::collections::BTreeSet;
-
 use clap::Args;
 use serde_json::json;
 use tenure::{
@@ -9,7 +7,7 @@ use tenure::{
     spread::TaskState,
     store::{LockRecord, LockSeen},
 };
-use tenure_look::NotDone;
+use tenure_look::{NotDone, SpreadSummary};
 
 use super::{Action, Because, Done};
 use crate::{exit::Failure, see::named, times};
@@ -87,13 +85,11 @@ pub(super) async fn run(action: &Action<'_>, put_back: &PutBack) -> Result<u8, F
 async fn known(action: &Action<'_>, spread: &SpreadName) -> Result<(), Failure> {
     let locks = action.look.all_locks(None, usize::MAX, |record| record.id.kind != Kind::Lock).await?.items;
     let sessions = action.look.all_sessions().await?.items;
-    let members = sessions.iter().filter(|session| session.is_alive()).flat_map(|session| &session.shares);
-    let tasks = locks.iter().filter_map(|record| record.id.kind.spread());
-    let spreads: BTreeSet<_> = tasks.chain(members.map(|share| share.spread.clone())).collect();
-    if spreads.contains(spread) {
+    let spreads = SpreadSummary::all(&sessions, locks, true, action.look.now());
+    if spreads.iter().any(|known| known.spread == *spread) {
         return Ok(());
     }
-    let names = spreads.iter().map(|spread| format!("{:?}", spread.as_str())).collect::<Vec<_>>();
+    let names = spreads.iter().map(|known| format!("{:?}", known.spread.as_str())).collect::<Vec<_>>();
     let spread = spread.as_str();
     Err(Failure::usage(match named::list(&names, false) {
         Some(names) => format!("there is no spread {spread:?}; there are {names}"),

@@ -2,7 +2,7 @@
 
 use super::{Change, ChangeKind};
 use tenure::{
-    model::{Kind, LockId, Why},
+    model::{Holder, Kind, LockId, Term, Why},
     store::{Ended, TaskNote},
 };
 
@@ -21,6 +21,9 @@ impl ChangeKind {
             _ => format!("{} ({})", lock.key, lock.kind),
         };
         let because = |note: &Option<Why>| note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+        let ended = |lock: &LockId, holder: &Holder, term: &Term, how: &str, note: &Option<Why>| {
+            format!("{} by {holder}, term {term}, {how}{}", named(lock), because(note))
+        };
         match self {
             Self::Acquired { lock, holder, term, why, after, .. } => {
                 let after =
@@ -34,26 +37,13 @@ impl ChangeKind {
                         let times = if tries == 1 { String::new() } else { format!(", after {tries} tries") };
                         ("gave up", format!("{} by {holder}, term {term}{times}: {error}", named(lock)))
                     }
-                    _ => (
-                        "released",
-                        format!(
-                            "{} by {holder}, term {term}, {}{}",
-                            named(lock),
-                            how.as_str(),
-                            because(note)
-                        ),
-                    ),
+                    _ => ("released", ended(lock, holder, term, how.as_str(), note)),
                 }
             }
-            Self::Lost { lock, holder, term, how, note } => (
-                "lost",
-                format!(
-                    "{} by {holder}, term {term}, {}{}",
-                    named(lock),
-                    how.map_or("its record shows no more", Ended::as_str),
-                    because(note)
-                ),
-            ),
+            Self::Lost { lock, holder, term, how, note } => {
+                let how = how.map_or("its record shows no more", Ended::as_str);
+                ("lost", ended(lock, holder, term, how, note))
+            }
             Self::InstanceStarted { holder, host, pid, program, .. } => {
                 ("instance", format!("{holder} has started: pid {pid} on {host} {program}"))
             }

@@ -144,8 +144,6 @@ Up, Down        the row before, the next one; also k and j
 PgUp, PgDn      a screen up, a screen down; Home and End
 Enter           all that is known of the row; Esc goes back
 /               only rows with this text; Enter ends it, Esc shows all again
-s               order by the next column, marked ^, and at last as it was
-r               the other way around, marked v
 q, Ctrl-C       end
 
 What is shown

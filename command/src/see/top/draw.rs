@@ -14,7 +14,7 @@ use super::{
 use crate::{out::width, times};
 use tenure_look::{Grade, Trouble};
 
-const KEYS: &str = "Tab view  Enter details  / filter  s sort  r reverse  ? help  q quit";
+const KEYS: &str = "Tab view  Enter details  / filter  ? help  q quit";
 const KEYS_OVER: &str = "Up Down scroll  Esc back  Tab view  q quit";
 const KEYS_TYPING: &str = "Enter keep  Esc all";
 
@@ -55,7 +55,7 @@ pub(super) fn text(state: &State) -> String {
     lines.extend(trouble(state));
     lines.extend(state.told().iter().map(told));
     lines.push(format!("{}: {}", state.view().name(), rows(state)));
-    lines.push(layout.headings(list, state.order()));
+    lines.push(layout.headings(list));
     if list.rows.is_empty() {
         lines.push(nothing(state).to_owned());
     }
@@ -170,7 +170,7 @@ impl Pen<'_> {
     fn list(&mut self, state: &State) {
         let list = state.list();
         let layout = list.layout(state.columns());
-        let headings = format!("{}{}", " ".repeat(MARK), layout.headings(list, state.order()));
+        let headings = format!("{}{}", " ".repeat(MARK), layout.headings(list));
         self.line(&[(
             fit(&headings, self.columns(), false),
             Style::new().add_modifier(Modifier::UNDERLINED),

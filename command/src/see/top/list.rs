@@ -1,8 +1,8 @@
-//! Rows in columns, of whatever view: what is in them, their order, and which of them there is room for. Pure.
+//! Rows in columns, of whatever view: what is in them, and which columns there is room for. Pure.
 
 use tenure::model::{LockId, ScheduleId, SessionId, SpreadName};
 
-use super::text::{bar, clean, cut, fit};
+use super::text::{bar, clean, fit};
 use crate::out::width;
 
 /// Columns between two columns.
@@ -60,36 +60,17 @@ pub(super) struct Cell {
     text: String,
     /// The part of a whole, as a bar before the text.
     bar: Option<u64>,
-    by: By,
     pub(super) tone: Tone,
-}
-
-/// The sort key of a cell.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum By {
-    Number(i64),
-    Text(String),
 }
 
 impl Cell {
     pub(super) fn text(text: impl AsRef<str>) -> Self {
-        let text = clean(text.as_ref());
-        let by = By::Text(text.to_lowercase());
-        Self { text, bar: None, by, tone: Tone::Plain }
+        Self { text: clean(text.as_ref()), bar: None, tone: Tone::Plain }
     }
 
-    pub(super) fn number(number: usize) -> Self {
-        Self::text(number.to_string()).by(number)
-    }
-
-    /// The same with a bar before it; it is ordered by that.
+    /// The same with a bar before it.
     pub(super) fn bar(self, permille: u64) -> Self {
-        Self { bar: Some(permille), ..self }.by(permille)
-    }
-
-    /// The same ordered by a number.
-    pub(super) fn by(self, number: impl TryInto<i64>) -> Self {
-        Self { by: By::Number(number.try_into().unwrap_or(i64::MAX)), ..self }
+        Self { bar: Some(permille), ..self }
     }
 
     pub(super) fn tone(self, tone: Tone) -> Self {
@@ -115,13 +96,6 @@ pub(super) struct Row {
     pub(super) cells: Vec<Cell>,
 }
 
-/// The order of a list: its own, or that of one of its columns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Order {
-    pub(super) by: Option<usize>,
-    pub(super) is_reversed: bool,
-}
-
 /// Columns and rows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct List {
@@ -143,16 +117,6 @@ impl List {
         }
         let text = text.to_lowercase();
         self.rows.retain(|row| row.cells.iter().any(|cell| cell.text.to_lowercase().contains(&text)));
-    }
-
-    pub(super) fn order(&mut self, order: Order) {
-        if let Some(at) = order.by {
-            let by = |row: &Row| row.cells.get(at).map(|cell| cell.by.clone());
-            self.rows.sort_by_cached_key(by);
-        }
-        if order.is_reversed {
-            self.rows.reverse();
-        }
     }
 
     /// The columns that there is room for, each with its width.
@@ -189,8 +153,7 @@ impl List {
     /// Returns the width that a column would take if there were room for everything.
     fn wanted(&self, at: usize, texts: usize) -> usize {
         let column = &self.columns[at];
-        // Behind the heading is room for the mark of the order.
-        let heading = width(column.name) + 2;
+        let heading = width(column.name);
         let cells = self.rows.iter().filter_map(|row| row.cells.get(at));
         let widest = cells.map(|cell| if cell.bar.is_some() { BAR.1 + 1 + texts } else { width(&cell.text) });
         widest.max().unwrap_or(0).min(column.most).max(heading)
@@ -211,24 +174,13 @@ struct Placed {
 }
 
 impl Layout {
-    /// The headings, with a mark on the one that the rows are ordered by.
-    pub(super) fn headings(&self, list: &List, order: Order) -> String {
+    /// The headings.
+    pub(super) fn headings(&self, list: &List) -> String {
         let one = |placed: &Placed| {
             let column = &list.columns[placed.at];
-            let mark = match order {
-                Order { by: Some(at), is_reversed } if at == placed.at => {
-                    if is_reversed {
-                        " v"
-                    } else {
-                        " ^"
-                    }
-                }
-                _ => "",
-            };
-            let name = cut(column.name, placed.wide.saturating_sub(mark.len()));
-            fit(&format!("{name}{mark}"), placed.wide, column.is_number)
+            fit(column.name, placed.wide, column.is_number)
         };
-        self.join(one)
+        self.columns.iter().map(one).collect::<Vec<_>>().join(&" ".repeat(GAP))
     }
 
     /// The cells of a row, each with its tone.
@@ -248,15 +200,6 @@ impl Layout {
         });
         gapped.collect()
     }
-
-    fn join(&self, one: impl Fn(&Placed) -> String) -> String {
-        self.columns.iter().map(one).collect::<Vec<_>>().join(&" ".repeat(GAP))
-    }
-
-    /// The columns that are shown.
-    pub(super) fn shown(&self) -> impl Iterator<Item = usize> + '_ {
-        self.columns.iter().map(|placed| placed.at)
-    }
 }
 
 #[cfg(test)]
@@ -271,8 +214,12 @@ mod tests {
     ];
 
     fn row(name: &str, permille: u64, tasks: usize, why: &str) -> Row {
-        let cells =
-            vec![Cell::text(name), Cell::text("4 s").bar(permille), Cell::number(tasks), Cell::text(why)];
+        let cells = vec![
+            Cell::text(name),
+            Cell::text("4 s").bar(permille),
+            Cell::text(tasks.to_string()),
+            Cell::text(why),
+        ];
         Row { subject: Subject::Change(name.to_owned()), cells }
     }
 
@@ -284,7 +231,7 @@ mod tests {
     fn lines(list: &List, room: usize) -> Vec<String> {
         let layout = list.layout(room);
         let cells = |row: &Row| layout.cells(list, row).into_iter().map(|(text, _)| text).collect::<String>();
-        let headings = layout.headings(list, Order { by: Some(2), is_reversed: true });
+        let headings = layout.headings(list);
         [headings].into_iter().chain(list.rows.iter().map(cells)).collect()
     }
 
@@ -295,15 +242,15 @@ mod tests {
             lines(&list, room).iter().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
         };
         expect_test::expect![[r"
-            NAME    BEAT              TASKS v  WHY
-            pod-b   #----------- 4 s        9
-            pod-a   ###########- 4 s       10  because of the disk, which is full, and of nobody who looks…
+            NAME   BEAT              TASKS  WHY
+            pod-b  #----------- 4 s      9
+            pod-a  ###########- 4 s     10  because of the disk, which is full, and of nobody who looks…
         "]]
         .assert_eq(&(at(100).replace("looks at it", "looks") + "\n"));
         expect_test::expect![[r"
-            NAME    BEAT             TA… v  WHY
-            pod-b   #---------- 4 s      9
-            pod-a   ##########- 4 s     10  because o…
+            NAME   BEAT              TASKS  WHY
+            pod-b  #----------- 4 s      9
+            pod-a  ###########- 4 s     10  because o…
         "]]
         .assert_eq(&(at(42) + "\n"));
         for room in 6..120 {
@@ -314,13 +261,8 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_ordered_by_numbers_or_letters_and_filtered_by_any_text() {
+    fn rows_are_filtered_by_any_text() {
         let names = |list: &List| list.rows.iter().map(|row| row.cells[0].text.clone()).collect::<Vec<_>>();
-        let mut by_tasks = list();
-        by_tasks.order(Order { by: Some(2), is_reversed: true });
-        assert_eq!(names(&by_tasks), ["pod-a", "pod-b"], "ten is more than nine");
-        by_tasks.order(Order { by: Some(0), is_reversed: true });
-        assert_eq!(names(&by_tasks), ["pod-b", "pod-a"]);
         let mut filtered = list();
         filtered.filter("DISK");
         assert_eq!((names(&filtered), filtered.of), (vec!["pod-a".to_owned()], 2));

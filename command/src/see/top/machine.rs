@@ -7,7 +7,7 @@ use tenure_look::{NotLoaded, Picture, Trouble};
 
 use super::{
     details::{self, Line},
-    list::{List, Order, Subject},
+    list::{List, Subject},
     text::clean,
     views::View,
 };
@@ -70,7 +70,6 @@ struct Place {
     at: usize,
     /// First row that is shown.
     top: usize,
-    order: Order,
 }
 
 /// A text over the list.
@@ -142,10 +141,6 @@ impl State {
 
     pub(super) const fn over(&self) -> Option<&Over> {
         self.over.as_ref()
-    }
-
-    pub(super) fn order(&self) -> Order {
-        self.place().order
     }
 
     /// The row that is selected, and the first one that is shown.
@@ -233,24 +228,8 @@ impl State {
     }
 
     fn key_of_list(&mut self, key: Key) -> Step {
-        let page = self.room();
         match key {
-            Key::Up | Key::Char('k') => self.go(|at| at.saturating_sub(1)),
-            Key::Down | Key::Char('j') => self.go(|at| at + 1),
-            Key::PageUp => self.go(|at| at.saturating_sub(page)),
-            Key::PageDown => self.go(|at| at + page),
-            Key::Home => {
-                self.go(|_| 0);
-                self.place_mut().subject = None;
-            }
-            Key::End => self.go(|_| usize::MAX),
             Key::Char('/') => self.is_typing = true,
-            Key::Char('s') => self.next_order(),
-            Key::Char('r') => {
-                let order = &mut self.place_mut().order;
-                order.is_reversed = !order.is_reversed;
-                self.relist();
-            }
             Key::Esc => {
                 self.filter.clear();
                 self.relist();
@@ -262,7 +241,14 @@ impl State {
                     return self.ask();
                 }
             }
-            _ => {}
+            key => {
+                if let Some(at) = moved(key, self.place().at, self.room()) {
+                    self.go(at);
+                }
+                if key == Key::Home {
+                    self.place_mut().subject = None;
+                }
+            }
         }
         Step::Draw
     }
@@ -270,22 +256,11 @@ impl State {
     fn key_over(&mut self, key: Key) {
         let room = self.room();
         let Some(over) = &mut self.over else { return };
-        let last = over.lines.len().saturating_sub(room);
-        let top = over.top;
-        over.top = match key {
-            Key::Up | Key::Char('k') => top.saturating_sub(1),
-            Key::Down | Key::Char('j') => top + 1,
-            Key::PageUp => top.saturating_sub(room),
-            Key::PageDown => top + room,
-            Key::Home => 0,
-            Key::End => last,
-            Key::Esc | Key::Backspace => {
-                self.over = None;
-                return;
-            }
-            _ => top,
+        if let Key::Esc | Key::Backspace = key {
+            self.over = None;
+        } else if let Some(top) = moved(key, over.top, room) {
+            over.top = top.min(over.lines.len().saturating_sub(room));
         }
-        .min(last);
     }
 
     fn type_key(&mut self, key: Key) {
@@ -310,26 +285,12 @@ impl State {
         self.relist();
     }
 
-    /// Orders by the next column of those that are shown, and after the last one as it was at first.
-    fn next_order(&mut self) {
-        let layout = self.list.layout(self.columns());
-        let mut shown = layout.shown();
-        let by = match self.place().order.by {
-            None => shown.next(),
-            Some(at) => shown.find(|column| *column == at).and_then(|_| shown.next()),
-        };
-        drop(shown);
-        self.place_mut().order = Order { by, is_reversed: false };
-        self.relist();
-    }
-
     // ----- the list
 
     fn relist(&mut self) {
         let Some(picture) = self.picture.clone() else { return };
         let mut list = self.view.list(&picture);
         list.filter(&clean(&self.filter));
-        list.order(self.order());
         self.list = list;
         let subject = self.place().subject.clone();
         let found = subject.and_then(|subject| self.list.rows.iter().position(|row| row.subject == subject));
@@ -344,9 +305,8 @@ impl State {
         self.scroll();
     }
 
-    fn go(&mut self, to: impl FnOnce(usize) -> usize) {
-        let last = self.list.rows.len().saturating_sub(1);
-        let at = to(self.place().at).min(last);
+    fn go(&mut self, at: usize) {
+        let at = at.min(self.list.rows.len().saturating_sub(1));
         let subject = self.list.rows.get(at).map(|row| row.subject.clone());
         let place = self.place_mut();
         place.at = at;
@@ -414,6 +374,19 @@ impl State {
         }
         self.retell();
     }
+}
+
+/// Returns where a key moves to from here, a screen being a page of so many lines; the end may be further than the last.
+const fn moved(key: Key, at: usize, page: usize) -> Option<usize> {
+    Some(match key {
+        Key::Up | Key::Char('k') => at.saturating_sub(1),
+        Key::Down | Key::Char('j') => at + 1,
+        Key::PageUp => at.saturating_sub(page),
+        Key::PageDown => at + page,
+        Key::Home => 0,
+        Key::End => usize::MAX,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -23,9 +23,8 @@ pub(super) fn list(picture: &Picture) -> List {
             Severity::Person => ("person", Tone::Note),
             Severity::Other => ("", Tone::Plain),
         };
-        let at = group.change.at;
         let cells = vec![
-            Cell::text(times::clock(at)).by(at.as_millis()),
+            Cell::text(times::clock(group.change.at)),
             Cell::text(sort).tone(tone),
             Cell::text(word),
             Cell::text(sentence.trim_end()),

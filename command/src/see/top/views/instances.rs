@@ -37,13 +37,13 @@ pub(super) fn list(picture: &Picture) -> List {
             Cell::text(&about.holder),
             Cell::text(word).tone(tone),
             beat(&one, picture),
-            Cell::number(held.tasks),
-            Cell::number(held.locks),
-            Cell::number(held.schedules),
+            Cell::text(held.tasks.to_string()),
+            Cell::text(held.locks.to_string()),
+            Cell::text(held.schedules.to_string()),
             Cell::text(share),
             Cell::text(format!("{}:{}", about.host, about.pid)),
             Cell::text(&about.program),
-            Cell::text(ago(one.record.started, picture.now())).by(-one.record.started.as_millis()),
+            Cell::text(ago(one.record.started, picture.now())),
         ];
         Row { subject: Subject::Instance(one.record.id), cells }
     };
@@ -67,7 +67,7 @@ fn state(one: &Instance) -> (&'static str, Tone) {
 fn beat(one: &Instance, picture: &Picture) -> Cell {
     let now = picture.now();
     if let Some(death) = &one.record.death {
-        return Cell::text(ago(death.at, now)).by(i64::MAX).tone(Tone::Quiet);
+        return Cell::text(ago(death.at, now)).tone(Tone::Quiet);
     }
     let age = length(now.since(one.record.beat_at));
     let tone = if one.looks_dead { Tone::Bad } else { Tone::Plain };

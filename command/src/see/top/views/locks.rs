@@ -62,10 +62,10 @@ fn row(
         Cell::text(record.id.kind.to_string()),
         Cell::text(word).tone(tone),
         said(by.map(|by| by.holder.to_string())),
-        since.map_or_else(|| Cell::text(""), |at| Cell::text(ago(at, now)).by(-at.as_millis())),
+        said(since.map(|at| ago(at, now))),
         waiting(queue),
         said(queue.and_then(|queue| queue.queue.waiters.first()).map(|next| next.by.holder.to_string())),
-        Cell::text(record.term.to_string()).by(record.term.get()),
+        Cell::text(record.term.to_string()),
         said(by.and_then(|by| by.who.as_ref()).map(ToString::to_string)),
         said(by.and_then(|by| by.why.as_ref()).map(ToString::to_string)),
     ];
@@ -91,8 +91,8 @@ fn state(record: &LockRecord, life: Option<Liveness>, picture: &Picture) -> (Str
 
 /// Returns the number of waiters, as far as they were read.
 fn waiting(queue: Option<&LockQueue>) -> Cell {
-    let Some(queue) = queue else { return Cell::text("").by(0) };
+    let Some(queue) = queue else { return Cell::text("") };
     let count = queue.queue.waiters.len();
     let more = if queue.queue.whole { "" } else { "+" };
-    Cell::text(format!("{count}{more}")).by(count).tone(Tone::Note)
+    Cell::text(format!("{count}{more}")).tone(Tone::Note)
 }

@@ -22,15 +22,7 @@ pub(super) fn list(picture: &Picture) -> List {
     let row = |one: ScheduleView| {
         let record = &one.status.record;
         let (word, tone) = standing(&one, one.state(ttl));
-        let rank = match one.state(ttl) {
-            ScheduleState::Overdue { .. } => 0,
-            ScheduleState::Due => 1,
-            ScheduleState::Running => 2,
-            ScheduleState::Paused => 3,
-            ScheduleState::Waiting => 4,
-            ScheduleState::Unread | ScheduleState::Undefined => 5,
-        };
-        let next = one.next.first().map(|next| (ago(*next, now), next.as_millis()));
+        let next = one.next.first().map(|next| ago(*next, now));
         let failures = one.status.failures;
         let owner = one.owner.as_ref().map(|owner| format!("{}{}", owner.holder, owner.life.mark()));
         let (last, tone_of_last) = last(&one, picture);
@@ -39,14 +31,10 @@ pub(super) fn list(picture: &Picture) -> List {
         let zone = one.zone.as_ref().filter(|zone| *zone != "UTC").map(|zone| format!(" ({zone})"));
         let cells = vec![
             Cell::text(&record.id.name),
-            Cell::text(word).by(rank).tone(tone),
-            next.map_or_else(|| Cell::text("").by(i64::MAX), |(text, at)| Cell::text(text).by(at)),
+            Cell::text(word).tone(tone),
+            Cell::text(next.unwrap_or_default()),
             Cell::text(runs(&one)),
-            Cell::text(failures.to_string()).by(failures).tone(if failures > 0 {
-                Tone::Bad
-            } else {
-                Tone::Plain
-            }),
+            Cell::text(failures.to_string()).tone(if failures > 0 { Tone::Bad } else { Tone::Plain }),
             Cell::text(owner.unwrap_or_else(|| "none".to_owned())),
             Cell::text(last).tone(tone_of_last),
             Cell::text(format!("{}{}", when.unwrap_or_default(), zone.unwrap_or_default())),

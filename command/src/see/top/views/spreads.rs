@@ -27,11 +27,11 @@ pub(super) fn list(picture: &Picture) -> List {
         let some_is = |count: usize, tone: Tone| if count > 0 { tone } else { Tone::Plain };
         let cells = vec![
             Cell::text(&one.spread),
-            Cell::number(one.members).tone(some_is(one.silent, Tone::Bad)),
-            Cell::number(one.tasks),
+            Cell::text(one.members.to_string()).tone(some_is(one.silent, Tone::Bad)),
+            Cell::text(one.tasks.to_string()),
             Cell::text(one.held.to_string()).bar(permille(one.held, one.tasks)),
-            Cell::number(one.resting).tone(some_is(one.resting, Tone::Note)),
-            Cell::number(one.orphans).tone(some_is(one.orphans, Tone::Bad)),
+            Cell::text(one.resting.to_string()).tone(some_is(one.resting, Tone::Note)),
+            Cell::text(one.orphans.to_string()).tone(some_is(one.orphans, Tone::Bad)),
             Cell::text(note(&one, picture)),
         ];
         Row { subject: Subject::Spread(one.spread), cells }
