@@ -237,12 +237,14 @@ fn create(name: &str) -> Document {
     }
 }
 
+/// A majority has the change that a bell tells of once it is in the journals. The bell comes after it in the oplog and
+/// asks for that now: on one node its listener would wait for the journal's next tick, up to 100 ms.
 fn insert(name: &str, documents: Vec<Document>) -> Document {
     doc! {
         "insert": name,
         "documents": documents,
         "ordered": false,
-        "writeConcern": { "w": 1 },
+        "writeConcern": { "w": 1, "j": true },
         "maxTimeMS": LIMIT_MS,
     }
 }
@@ -320,6 +322,12 @@ mod tests {
 
     fn spread(spread: &str) -> Topic {
         Topic::Spread("shop".parse().unwrap(), spread.parse().unwrap())
+    }
+
+    #[test]
+    fn a_bell_is_in_the_journal_before_it_is_answered() {
+        let concern = insert("bells_07", vec![seed()]).remove("writeConcern");
+        assert_eq!(concern, Some(doc! { "w": 1, "j": true }.into()));
     }
 
     #[test]
