@@ -135,8 +135,6 @@ impl Change {
             {
                 Severity::Move
             }
-            // By another ticket of its own session.
-            ChangeKind::Lost { how: Some(Ended::Superseded), .. } => Severity::Other,
             ChangeKind::Lost { .. } | ChangeKind::InstanceDied { .. } | ChangeKind::InstanceSilent { .. } => {
                 Severity::Loss
             }
@@ -294,7 +292,8 @@ impl PreviousHolder {
 fn ended(lock: &LockId, past: &Past) -> ChangeKind {
     let Past { holder, term, how, note, .. } = past;
     match how {
-        Ended::Released | Ended::HandedOver => ChangeKind::Released {
+        // To another ticket of its own session, if it is superseded.
+        Ended::Released | Ended::HandedOver | Ended::Superseded => ChangeKind::Released {
             lock: lock.clone(),
             holder: holder.clone(),
             term: *term,

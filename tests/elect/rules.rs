@@ -354,17 +354,33 @@ async fn deaf(world: &World, holder: &str) -> (Elect, Arc<Intercepted<Faulty>>) 
 #[tokio::test(start_paused = true)]
 async fn r11_the_answer_of_a_release_makes_nobody_a_holder() {
     let world = World::new();
-    let (elect, faulty) = deaf(&world, "a").await;
-    let guard = elect.acquire("k").await.unwrap();
-    let next = waits(&elect, "k");
+    let (first, _) = deaf(&world, "a").await;
+    let (second, faulty) = deaf(&world, "b").await;
+    let guard = first.acquire("k").await.unwrap();
+    let next = waits(&second, "k");
     tokio::time::sleep(SECOND).await;
-    // It is handed over within the instance; no read is answered that would say so.
+    // It is handed over; no read is answered that would say so.
     faulty.intercept().always(&[Operation::Locks], Fault::RequestLost);
     guard.release().await.unwrap();
     tokio::time::sleep(SECOND * 3).await;
     assert!(!next.is_finished());
     faulty.intercept().heal();
     drop(next.await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn r11_a_task_takes_over_from_another_of_its_instance_by_the_answer_of_a_take() {
+    let world = World::new();
+    let (elect, faulty) = deaf(&world, "a").await;
+    let guard = elect.acquire("k").await.unwrap();
+    let next = waits(&elect, "k");
+    tokio::time::sleep(SECOND).await;
+    let (term, before) = (guard.lease().term(), Instant::now());
+    faulty.intercept().always(&[Operation::Locks, Operation::Release], Fault::RequestLost);
+    guard.release().await.unwrap();
+    let guard = next.await.unwrap();
+    assert!(guard.lease().term() > term);
+    assert_eq!(before.elapsed(), Duration::ZERO, "neither a read nor a release is needed");
 }
 
 #[tokio::test(start_paused = true)]

@@ -64,6 +64,7 @@ impl KeyMachine {
                 self.polled(context, ticket, seen, in_queue);
             }
             (Op::Take { by, dead }, OpReply::Took(answer)) => {
+                self.passed_on_here(&by, &answer);
                 if let (TakeAnswer::Taken(_), [dead]) = (&answer, &dead[..]) {
                     self.out.push(Output::TookOver(*dead));
                 }
@@ -80,7 +81,7 @@ impl KeyMachine {
             },
             (Op::ReadQueue { .. }, OpReply::Queue(queue)) => self.queue_read(context, queue),
             (Op::Register(tickets), OpReply::Done) => self.registered(context, &tickets),
-            (Op::Leave(gone), OpReply::Done) => self.mark_left(&gone),
+            (Op::Leave(gone), OpReply::Done) => self.mark_left(context.now, &gone),
             (Op::Inquire { .. }, OpReply::Known(liveness)) => self.inquired(liveness),
             (op, answer) => debug_assert!(false, "{answer:?} is no answer to {op:?}"),
         }
@@ -105,7 +106,7 @@ impl KeyMachine {
                 self.reading.failed(context.now, context.roll);
                 if let Some(back) = self.returns.front_mut() {
                     // Fairness can wait; the lock cannot.
-                    back.queue = Some(Vec::new());
+                    back.queue = Some((context.now, Vec::new()));
                 }
                 return;
             }

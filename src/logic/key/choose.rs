@@ -23,6 +23,11 @@ impl KeyMachine {
         match self.choose(context) {
             NextOp::Do(_) if context.now < self.pause => NextOp::At(self.pause),
             NextOp::Do(op) => {
+                if let Op::Take { by, .. } = &op
+                    && let Some(back) = self.returns.front_mut()
+                {
+                    back.heir = Some(by.ticket);
+                }
                 if let Op::Register(_) = op {
                     // As many as the operation names.
                     for contender in

@@ -12,7 +12,7 @@ use crate::{
     clock::Moment,
     logic::flaw::Flaw,
     model::{Loss, SessionId, StoreTime, Term},
-    store::{Ended, LockRecord, Refusal, ReleaseTo, Request, TakeAnswer, Ticket},
+    store::{Candidate, Ended, LockRecord, Refusal, ReleaseTo, Request, TakeAnswer, Ticket, Waiter},
 };
 
 /// A read that follows a release by less may be from before it.
@@ -152,6 +152,7 @@ impl KeyMachine {
                 term,
                 handback,
                 queue: None,
+                heir: None,
                 is_part: false,
                 asks_again: false,
                 refused: 0,
@@ -229,7 +230,7 @@ impl KeyMachine {
             matches!(then, ReleaseTo::Free | ReleaseTo::FreeUnlessWanted | ReleaseTo::FreeFor(_));
         self.last_seen.handed_over = handed_over;
         self.look_at = context.now;
-        if let Some(queue) = &back.queue {
+        if let Some((_, queue)) = &back.queue {
             self.has_queue |= queue.len() > 1;
         }
         if let ReleaseTo::HandTo(to) = then
@@ -252,6 +253,26 @@ impl KeyMachine {
                 contender.step = NextStep::Waiting;
             }
         }
+    }
+
+    /// The answer to the take of a ticket that takes the lock over from one of this session: what that one had is
+    /// gone. If it has not got it, the lock is given back to no waiter in particular.
+    pub(super) fn passed_on_here(&mut self, by: &Candidate, answer: &TakeAnswer) {
+        let Some(back) = self.returns.front_mut().filter(|back| back.heir == Some(by.ticket)) else { return };
+        if !matches!(answer, TakeAnswer::Taken(record) if record.term > back.term) {
+            back.heir = None;
+            back.handback.offered = true;
+            return;
+        }
+        let Some(back) = self.returns.pop_front() else { return };
+        self.out.push(Output::Returned(back.ticket));
+        let is_heir = |waiter: &Waiter| waiter.by.session == by.session && waiter.by.ticket == by.ticket;
+        // The others are as they were, and newer ones are behind them.
+        self.next_in_queue = back.queue.map(|(read, mut queue)| {
+            queue.retain(|waiter| !is_heir(waiter));
+            self.has_queue |= !queue.is_empty();
+            (read, queue)
+        });
     }
 
     /// The audit found the lock in the hands of this session for a ticket; it was sent for at `requested`.

@@ -23,6 +23,9 @@ const QUEUE_KEPT: Duration = Duration::from_secs(1);
 const STEP_BACK: Duration = Duration::from_millis(50);
 /// Longest time to hold back.
 const LONGEST_STEP_BACK: Duration = Duration::from_secs(1);
+/// Places are taken and left together that come within so long: where tickets here take turns, one of each a turn would
+/// cost as much as the turn.
+pub(super) const GATHERED: Duration = Duration::from_millis(10);
 /// Most waiters ahead of this instance that it watches: should a lock be handed to one that died, its death is
 /// near.
 pub(crate) const WATCHED_AHEAD: usize = 3;
@@ -94,10 +97,13 @@ impl KeyMachine {
             ReleaseTo::ClosedFor(handback.closed_for)
         } else if let Some(successor) = &handback.successor {
             ReleaseTo::HandTo(successor.clone())
-        } else if let Some(queue) = queue {
+        } else if let Some((_, queue)) = queue {
             let successor = self.successor(context, handback.to.as_ref(), queue);
             let others = others(context, queue);
             match successor.filter(|_| !handback.offered) {
+                Some(successor) if self.takes_over(back, successor) => {
+                    return Op::Take { by: Box::new(successor.clone()), dead: Vec::new() };
+                }
                 Some(successor) => ReleaseTo::HandTo(Box::new(successor.clone())),
                 None if *is_part && reads => return Op::ReadQueue { most: WHOLE_QUEUE, to: None },
                 None if others.is_empty() => ReleaseTo::Free,
@@ -113,6 +119,15 @@ impl KeyMachine {
             ReleaseTo::Free
         };
         Op::Release { session: *session, term: *term, note: handback.note.clone(), then }
+    }
+
+    /// Returns whether the successor is the first ticket here: it takes the lock from the one before it (R7), by a
+    /// write that a majority keeps, and so needs no read to know that it has it (R11).
+    fn takes_over(&self, back: &Return, successor: &Candidate) -> bool {
+        let is_head = |head: &Contender| head.by.ticket == successor.ticket && head.by.ticket > back.ticket;
+        successor.session == back.session
+            && back.handback.note.is_none()
+            && self.contenders.front().is_some_and(is_head)
     }
 
     /// Returns the waiter that is given the lock: one of that name, if one may be; else the first. Of other sessions
@@ -137,11 +152,12 @@ impl KeyMachine {
         &mut self,
         context: Context<'_>,
         handback: &Handback,
-    ) -> Option<Vec<Waiter>> {
+    ) -> Option<(Moment, Vec<Waiter>)> {
         let (read, queue) = self.next_in_queue.take()?;
         let is_new = context.now.since(read) < QUEUE_KEPT;
         // If no waiter in it may be given the lock, it is read again: another may have come.
-        (is_new && handback.to.is_none() && self.successor(context, None, &queue).is_some()).then_some(queue)
+        (is_new && handback.to.is_none() && self.successor(context, None, &queue).is_some())
+            .then_some((read, queue))
     }
 
     /// A hint says that a session began to wait.
@@ -157,7 +173,7 @@ impl KeyMachine {
     // ----- what came of it
 
     pub(super) fn registered(&mut self, context: Context<'_>, tickets: &[Candidate]) {
-        self.registration.worked();
+        self.registration.gathers(context.now, GATHERED);
         for (place, contender) in self.contenders.iter_mut().enumerate() {
             if contender.place == QueuePlace::Asked
                 && tickets.iter().any(|by| by.ticket == contender.by.ticket)
@@ -186,8 +202,8 @@ impl KeyMachine {
         }
     }
 
-    pub(super) fn mark_left(&mut self, gone: &[(SessionId, Ticket)]) {
-        self.leaving.rest.worked();
+    pub(super) fn mark_left(&mut self, now: Moment, gone: &[(SessionId, Ticket)]) {
+        self.leaving.rest.gathers(now, GATHERED);
         self.leaving.tries = 0;
         self.leaving.tickets.retain(|ticket| !gone.contains(ticket));
         // The lock may have been handed to one of them in between.
@@ -201,7 +217,7 @@ impl KeyMachine {
         // Without a session there is no store to leave anything in.
         self.leaving.tries += u32::from(context.current.is_some());
         if self.leaving.tries >= LEAVE_TRIES {
-            self.mark_left(gone);
+            self.mark_left(context.now, gone);
         }
     }
 
@@ -226,7 +242,7 @@ impl KeyMachine {
             self.has_queue = false;
             // It is read once more at most.
             back.is_part = !whole && back.queue.is_none();
-            back.queue = Some(queue);
+            back.queue = Some((context.now, queue));
             return;
         }
         if self.held.is_some() {

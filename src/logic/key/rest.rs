@@ -38,4 +38,10 @@ impl Throttle {
     pub(super) const fn worked(&mut self) {
         self.backoff.reset();
     }
+
+    /// After success it rests for so long: what comes meanwhile goes together.
+    pub(super) fn gathers(&mut self, now: Moment, time: Duration) {
+        self.worked();
+        self.until = now + time;
+    }
 }

@@ -88,8 +88,10 @@ pub(super) struct Return {
     pub(super) ticket: Ticket,
     pub(super) term: Term,
     pub(super) handback: Handback,
-    /// Waiters, once they were looked up.
-    pub(super) queue: Option<Vec<Waiter>>,
+    /// Waiters, once they were looked up, and when.
+    pub(super) queue: Option<(Moment, Vec<Waiter>)>,
+    /// The ticket of this session that is taking the lock over.
+    pub(super) heir: Option<Ticket>,
     /// True if these are only the first of them.
     pub(super) is_part: bool,
     /// To look them up was refused once.

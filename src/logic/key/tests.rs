@@ -681,7 +681,8 @@ fn a_poll_of_one_that_left_does_not_let_the_next_try_before_others() {
         instance.pending.insert(by.ticket, Patience::Waits);
         instance.machine.contend(context, by, WaitMode::SUCCESSOR);
     });
-    world.sent(1);
+    world.pass(u64::try_from(super::queue::GATHERED.as_millis()).unwrap());
+    assert_eq!(world.sent(1), ["register", "look"]);
     let term = world.instances[0].running.unwrap().1;
     world.release(0, term);
     world.pass(u64::try_from(POLL.as_millis() * 3 / 2).unwrap());
@@ -690,7 +691,8 @@ fn a_poll_of_one_that_left_does_not_let_the_next_try_before_others() {
         instance.pending.remove(&Ticket::new(1));
         instance.machine.leave(context.now, Ticket::new(1));
     });
-    assert!(!world.sent(1).contains(&"take"));
+    let sent = world.sent(1);
+    assert!(!sent.contains(&"take"), "{sent:?}");
     assert!(world.instances[1].running.is_none(), "another stands before it");
 }
 
