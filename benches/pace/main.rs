@@ -23,6 +23,7 @@ mod rest;
 mod stepdown;
 mod table;
 mod takeover;
+mod turns;
 mod waiting;
 
 use self::{
@@ -33,9 +34,18 @@ use self::{
 };
 
 // What hurts the servers comes last.
-const ON_3: [&str; 8] =
-    ["idle_3", "handover_3", "bells_3", "foreign_3", "rest_3", "pairs64_3", "takeover_3", "stepdown_3"];
-const ON_1: [&str; 4] = ["handover_1", "bells_1", "foreign_1", "pairs64_1"];
+const ON_3: [&str; 9] = [
+    "idle_3",
+    "handover_3",
+    "turns_3",
+    "bells_3",
+    "foreign_3",
+    "rest_3",
+    "pairs64_3",
+    "takeover_3",
+    "stepdown_3",
+];
+const ON_1: [&str; 5] = ["handover_1", "turns_1", "bells_1", "foreign_1", "pairs64_1"];
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
@@ -61,6 +71,7 @@ async fn run(stage: &str, world: &World) {
     match stage {
         "idle_3" => idle::listeners(world).await,
         "handover_3" | "handover_1" => handover::back_and_forth(world).await,
+        "turns_3" | "turns_1" => turns::of_32(world).await,
         "bells_3" | "bells_1" => bells::rung(world).await,
         "foreign_3" | "foreign_1" => foreign::writes(world).await,
         "rest_3" => rest::waiters(world).await,
