@@ -121,11 +121,10 @@ async fn turns(world: &World, number: usize) -> Turns {
     let takers: Vec<_> = (0..TAKERS).map(taker).collect();
     sleep(CALM).await;
     counted.store(true, Ordering::Relaxed);
-    let (meter, started) = (Meter::start(world), now());
+    let meter = Meter::start(world);
     sleep(WINDOW).await;
     over.store(true, Ordering::Relaxed);
-    let seconds = started.elapsed().as_secs_f64();
-    let Spent { servers, .. } = meter.stop();
+    let Spent { seconds, servers, .. } = meter.stop();
     let turns: Vec<u64> =
         join_all(takers).await.into_iter().map(|turns| turns.expect("no task panics")).collect();
     close(instances).await;

@@ -359,7 +359,7 @@ async fn r11_the_answer_of_a_release_makes_nobody_a_holder() {
     let guard = first.acquire("k").await.unwrap();
     let next = waits(&second, "k");
     tokio::time::sleep(SECOND).await;
-    // It is handed over; no read is answered that would say so.
+    // The lock is handed over; no read is answered that would say so.
     faulty.intercept().always(&[Operation::Locks], Fault::RequestLost);
     guard.release().await.unwrap();
     tokio::time::sleep(SECOND * 3).await;
