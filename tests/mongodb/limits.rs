@@ -452,16 +452,17 @@ async fn a_batch_that_fails_half_way_never_says_that_nothing_was_changed() {
     let fixture = place.fixture();
     let held = fixture.held(&fixture.lock("held"), fixture.session(), 1).await;
     let session = held.holding.as_ref().unwrap().by.session;
-    let too = fixture.held(&fixture.lock("held too"), session, 1).await;
+    let first = fixture.held(&fixture.lock("held first"), session, 1).await;
+    let last = fixture.held(&fixture.lock("held last"), session, 1).await;
     let release = |lock| Release { lock, session, term: held.term, note: None, then: ReleaseTo::Free };
     let many = |key: &str| {
         let locks: Vec<_> = (0..1500).map(|number| fixture.lock(&format!("{key} {number}"))).collect();
         locks
     };
-    let release_of_many: Vec<_> = [Release { lock: too.id.clone(), term: too.term, ..release(too.id) }]
-        .into_iter()
-        .chain(many("none").into_iter().map(release))
-        .collect();
+    // The parts go side by side: whichever arrives first changes a record.
+    let mut release_of_many: Vec<_> = many("none").into_iter().map(release).collect();
+    release_of_many.insert(0, Release { term: first.term, ..release(first.id) });
+    release_of_many.push(Release { term: last.term, ..release(last.id) });
     let takes_of_many = |key: &str| many(key).iter().map(|lock| take_of(&fixture, lock)).collect::<Vec<_>>();
     let by = fixture.candidate(session, 1);
     for (op, command, skipped) in [
