@@ -15,7 +15,7 @@ use tenure::{
     Elect, Lease,
     model::Why,
     store::{
-        Request, Revocation, Store,
+        Request, Revocation, StoreExt,
         mongo::{
             Armed, Fence, MongoOptions, MongoStore, Stale,
             driver::{

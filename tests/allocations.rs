@@ -14,7 +14,7 @@ use tenure::{
     Elect, ElectConfig,
     elect::Acquired,
     sim::steps::BeatingSession,
-    store::{MemoryStore, Release, ReleaseTo, Take},
+    store::{MemoryStore, Release, ReleaseTo, StoreExt, Take},
     testing::TestClock,
 };
 use tenure_conformance::{Fixture, LIMIT};

@@ -11,7 +11,7 @@ use mongodb::bson::{Document, doc};
 use tenure::{
     Elect, ElectConfig,
     store::{
-        Ended, LockSeen, Store,
+        Ended, LockSeen, StoreExt,
         mongo::{MongoOptions, MongoStore},
     },
 };

@@ -141,7 +141,7 @@ mod turned_by_hand {
         model::{MAX_NUMBER, Retention, Term},
         store::{
             FOR_GOOD, Hint, LockRecord, LockSeen, MemoryStore, News, Purged, ReleaseTo, SessionSeen, Store,
-            TERM_KEPT, TakeAnswer, Wait,
+            StoreExt, TERM_KEPT, TakeAnswer, Wait,
         },
         testing::TestClock,
     };

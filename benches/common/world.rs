@@ -14,7 +14,7 @@ use tenure::{
     Elect,
     model::{Holder, Key, Kind, LockId, Namespace, SessionId, Term},
     store::{
-        About, Candidate, Nonce, Open, Release, ReleaseTo, Store, Take, TakeAnswer, Ticket,
+        About, Candidate, Nonce, Open, Release, ReleaseTo, StoreExt, Take, TakeAnswer, Ticket,
         mongo::{MongoOptions, MongoStore},
     },
 };

@@ -6,7 +6,7 @@ use futures::{StreamExt, future::join_all, stream};
 use tenure::{
     Elect, ElectConfig, Guard,
     model::LockId,
-    store::{Store, mongo::MongoStore},
+    store::{StoreExt, mongo::MongoStore},
 };
 use tokio::task::JoinHandle;
 

@@ -15,7 +15,7 @@ use tenure::{
     model::{Kind, SpreadName},
     sim::Dice,
     spread::{Spread, Task},
-    store::{Hint, LockSeen, MemoryStore, News, Store, Topic},
+    store::{Hint, LockSeen, MemoryStore, News, Store, StoreExt, Topic},
     testing::{Call, Counting, Counts, Course, Intercept, Intercepted, Operation, TestClock},
 };
 use tokio::time::sleep;

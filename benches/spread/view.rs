@@ -12,7 +12,7 @@ use tenure::{
     clock::Moment,
     model::{Kind, SessionId, SpreadName, Term},
     store::{
-        Hint, LockSeen, News, Store, Topic,
+        Hint, LockSeen, News, Store, StoreExt, Topic,
         mongo::{MongoOptions, MongoStore},
     },
 };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure::{
     model::{Kind, LockId, SessionId},
-    store::{About, Beat, BeatWrite, Candidate, Nonce, Open, Store, Take, Ticket},
+    store::{About, Beat, BeatWrite, Candidate, Nonce, Open, StoreExt, Take, Ticket},
 };
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use tenure::{
     model::{LockId, SessionId},
-    store::{Beat, BeatWrite, Nonce, Store},
+    store::{Beat, BeatWrite, Nonce, StoreExt},
 };
 
 use crate::{

@@ -1,7 +1,7 @@
 //! A try that loses: by the write that might have won, and by a read first.
 
 use mongodb::bson::doc;
-use tenure::store::{LockSeen, Store, TakeAnswer};
+use tenure::store::{LockSeen, StoreExt, TakeAnswer};
 
 use crate::{
     figures::{figure, measured},

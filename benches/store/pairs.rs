@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use mongodb::{Client, Collection, bson::Document};
-use tenure::{model::SessionId, store::Store};
+use tenure::{model::SessionId, store::StoreExt};
 
 use crate::{
     figures::{figure, measured},

@@ -5,7 +5,7 @@ use std::future::Future;
 use mongodb::bson::{Bson, doc};
 use tenure::{
     model::{LockId, Term},
-    store::{Release, Store},
+    store::{Release, StoreExt},
 };
 
 use crate::{

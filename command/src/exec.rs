@@ -9,7 +9,7 @@ use tenure::{
     model::{Key, Kind, LockId, StoreTime, Why},
     store::{
         Ended::{Died, Forced},
-        LockRecord, LockSeen, SessionSeen,
+        LockRecord, LockSeen, SessionSeen, StoreExt,
     },
 };
 use tokio::{sync::mpsc, time::Instant};

@@ -6,7 +6,7 @@ use tenure::{
     Elect, ElectConfig,
     model::{Loss, RunId, ScheduleId, SessionId, StoreTime, Term},
     schedule::Schedule,
-    store::{Claim, Store, sqlite::SqliteStore},
+    store::{Claim, StoreExt, sqlite::SqliteStore},
 };
 
 use crate::{

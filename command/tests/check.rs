@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tenure::{
     model::{Kind, Rules, RunRecord, ScheduleId, SpreadName, Term},
-    store::{Define, Share, Take},
+    store::{Define, Share, StoreExt, Take},
 };
 
 use crate::{

@@ -9,7 +9,7 @@ use std::{
 use rustix::process::Signal;
 use tenure::{
     model::{Holder, Key, Kind, LockId, Namespace, Why},
-    store::{LockRecord, LockSeen, Request, Revocation, RevokeAnswer, Store, sqlite::SqliteStore},
+    store::{LockRecord, LockSeen, Request, Revocation, RevokeAnswer, StoreExt, sqlite::SqliteStore},
 };
 
 use crate::{

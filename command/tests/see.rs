@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tenure::{
     model::{Kind, StoreTime, Why},
-    store::{Drained, Share},
+    store::{Drained, Share, StoreExt},
 };
 
 use crate::{

@@ -11,7 +11,7 @@ use std::{
 use rustix::process::Signal;
 use tenure::{
     model::{Namespace, Outcome, RunRecord, ScheduleId, ScheduleName},
-    store::{Store, sqlite::SqliteStore},
+    store::{StoreExt, sqlite::SqliteStore},
 };
 
 use crate::{

@@ -8,8 +8,8 @@ use tenure::{
     model::{Entry, Kind, Outcome, Rules, RunId, ScheduleId, SessionId, SpreadName, StoreTime, Term, Why},
     store::{
         About, Beat, BeatWrite, Candidate, Claim, Define, Drained, FOR_GOOD, FinishRun, Instruction,
-        MemoryStore, Nonce, Open, Release, ReleaseTo, RunNow, ScheduleSeen, Share, Store, Take, TakeAnswer,
-        Ticket, Wait,
+        MemoryStore, Nonce, Open, Release, ReleaseTo, RunNow, ScheduleSeen, Share, Store, StoreExt, Take,
+        TakeAnswer, Ticket, Wait,
     },
     testing::TestClock,
 };

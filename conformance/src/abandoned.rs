@@ -10,7 +10,7 @@ use crate::{
 };
 use tenure::{
     model::{LockId, Retention, SessionId},
-    store::{Ended, LockSeen, Open, SessionSeen, Take, TakeAnswer, Wait},
+    store::{Ended, LockSeen, Open, SessionSeen, StoreExt, Take, TakeAnswer, Wait},
 };
 
 /// More than a store takes at once.

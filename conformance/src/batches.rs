@@ -7,7 +7,7 @@ use futures::FutureExt;
 use crate::fixture::{Fixture, LIMIT, TTL, sure};
 use tenure::{
     model::LockId,
-    store::{Candidate, LockSeen, Release, ReleaseAnswer, ReleaseTo, Take, TakeAnswer},
+    store::{Candidate, LockSeen, Release, ReleaseAnswer, ReleaseTo, StoreExt, Take, TakeAnswer},
 };
 
 /// Free, held, ours already, ours by a later ticket, closed, dead, dead with a delay: in one batch.
@@ -210,8 +210,7 @@ pub async fn a_call_that_was_dropped_may_be_sent_again(fixture: &Fixture) {
 }
 
 /// Drives a call for so many polls, at a moment's distance, and drops it.
-async fn drop_after<T>(polls: usize, call: tenure::store::Answer<'_, T>) {
-    let mut call = call;
+async fn drop_after(polls: usize, mut call: impl Future + Unpin) {
     for _ in 0..polls {
         if poll_fn(|context| Poll::Ready(call.poll_unpin(context))).await.is_ready() {
             return;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::fixture::{Fixture, LIMIT, TTL, holder, race, sure, why};
-use tenure::store::{Death, Declaration, Evidence, Open, SessionRecord, SessionSeen};
+use tenure::store::{Death, Declaration, Evidence, Open, SessionRecord, SessionSeen, StoreExt};
 
 /// The ground of a caller who has found no such session for the whole ttl.
 pub(crate) fn missing(fixture: &Fixture) -> Evidence {

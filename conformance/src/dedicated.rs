@@ -1,7 +1,7 @@
 //! A connection of its own: the same records, and the same store in every other way.
 
 use crate::fixture::{Fixture, LIMIT, sure};
-use tenure::store::LockSeen;
+use tenure::store::{LockSeen, StoreExt};
 
 /// Records written through one are read through the other, also through one that was made of it. A store that has
 /// no connections need not have a dedicated one.

@@ -7,7 +7,7 @@ use crate::{
 };
 use tenure::{
     model::{Entry, Finish, MAX_NUMBER, Outcome, RunId, RunRecord, ScheduleId, Skipped, StoreTime, Term},
-    store::{Claim, ClaimAnswer, FinishRun},
+    store::{Claim, ClaimAnswer, FinishRun, StoreExt},
 };
 
 pub(crate) const ENTRIES: [Entry; 3] = [Entry::Tick, Entry::Order, Entry::Skipped];

@@ -11,13 +11,14 @@ use futures::FutureExt;
 use tokio::sync::watch;
 
 use tenure::{
+    StoreError,
     model::{
         Holder, Key, Kind, LockId, MAX_NUMBER, Namespace, ScheduleId, ScheduleName, SessionId, SpreadName,
         Term, Value, Who, Why,
     },
     store::{
-        About, Answer, Beat, BeatWrite, Candidate, Cursor, Declaration, Evidence, LockRecord, LockSeen,
-        Nonce, Open, Page, Release, ReleaseTo, SessionRecord, SessionSeen, SetAnswer, SetValue, Store, Take,
+        About, Beat, BeatWrite, Candidate, Cursor, Declaration, Evidence, LockRecord, LockSeen, Nonce, Open,
+        Page, Release, ReleaseTo, SessionRecord, SessionSeen, SetAnswer, SetValue, Store, StoreExt, Take,
         TakeAnswer, Ticket, Topic, Topics,
     },
 };
@@ -327,7 +328,7 @@ impl Fixture {
 }
 
 /// The answer of a store that did not fail.
-pub(crate) async fn sure<T>(answer: Answer<'_, T>) -> T {
+pub(crate) async fn sure<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
     answer.await.unwrap_or_else(|error| panic!("the store must answer here, but {error}"))
 }
 

@@ -14,7 +14,7 @@ use tenure::{
     model::{Kind, LockId, Outcome, ScheduleId, SessionId, SpreadName, StoreTime},
     store::{
         BeatWrite, FinishRun, Hint, Instruction, LockRecord, News, Open, ReleaseTo, Request, Revocation,
-        Share, Topic, Wait,
+        Share, StoreExt, Topic, Wait,
     },
 };
 

@@ -8,7 +8,7 @@ use crate::{
 };
 use tenure::{
     model::{RunRecord, ScheduleId},
-    store::Page,
+    store::{Page, StoreExt},
 };
 
 /// As their histories begin, one by one.

@@ -4,7 +4,7 @@ use crate::fixture::{Fixture, LIMIT, all_pages, granted, sure, value};
 use tenure::{
     Applied,
     model::{Kind, SessionId},
-    store::{Cursor, Held, LockRecord, LockSeen, ReleaseTo, Take},
+    store::{Cursor, Held, LockRecord, LockSeen, ReleaseTo, StoreExt, Take},
 };
 
 /// As they were asked for: held, free, absent, and one of them twice.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::fixture::{Fixture, LIMIT, eventually, sure};
 use tenure::{
     model::Retention,
-    store::{Purged, SessionSeen, Wait},
+    store::{Purged, SessionSeen, StoreExt, Wait},
 };
 
 /// Keep nothing that need not be kept.

@@ -6,7 +6,10 @@ use crate::{
     fixture::{Fixture, LIMIT, eventually, sure},
     runs::{all_runs, claim, claimed, run},
 };
-use tenure::model::{ScheduleId, StoreTime};
+use tenure::{
+    model::{ScheduleId, StoreTime},
+    store::StoreExt,
+};
 
 /// Claims one run for each instant.
 pub(crate) async fn ledger(fixture: &Fixture, schedule: &ScheduleId, instants: &[i64]) {

@@ -3,7 +3,7 @@
 use crate::fixture::{Fixture, LIMIT, eventually, sure};
 use tenure::{
     model::{LockId, StoreTime},
-    store::{Candidate, LockSeen, Wait, Waiter},
+    store::{Candidate, LockSeen, StoreExt, Wait, Waiter},
 };
 
 async fn stand(fixture: &Fixture, lock: &LockId, by: &Candidate) {

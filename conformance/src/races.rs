@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use crate::fixture::{Fixture, LIMIT, race, sure};
-use tenure::store::{Ended, LockRecord, Release, ReleaseTo, Take, TakeAnswer};
+use tenure::store::{Ended, LockRecord, Release, ReleaseTo, StoreExt, Take, TakeAnswer};
 
 /// Of 64 sessions that want a lock at the same moment one gets it; the others learn which.
 pub async fn of_takes_that_race_one_wins(fixture: &Fixture) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::fixture::{Fixture, LIMIT, TTL, sure, why};
 use tenure::{
     model::Term,
-    store::{Ended, LockSeen, Release, ReleaseAnswer, ReleaseTo, Wait},
+    store::{Ended, LockSeen, Release, ReleaseAnswer, ReleaseTo, StoreExt, Wait},
 };
 
 /// Long enough to be over only when the test is.

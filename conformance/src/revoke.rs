@@ -7,7 +7,7 @@ use tenure::{
     model::{LockId, SessionId, Term, Why},
     store::{
         BeatWrite, Ended, LockSeen, MAX_REQUESTS, Refusal, ReleaseTo, Request, Revocation, RevokeAnswer,
-        SessionSeen, SetAnswer,
+        SessionSeen, SetAnswer, StoreExt,
     },
 };
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::fixture::{Fixture, LIMIT, all_pages, holder, race, sure, why};
 use tenure::{
     model::{Finish, Outcome, RunId, RunRecord, ScheduleId, SessionId, StoreTime, Term},
-    store::{Claim, ClaimAnswer, FinishRun},
+    store::{Claim, ClaimAnswer, FinishRun, StoreExt},
 };
 
 pub(crate) fn run(schedule: &ScheduleId, instant: i64) -> RunId {

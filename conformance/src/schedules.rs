@@ -11,7 +11,7 @@ use tenure::{
     model::{Holder, Rules, ScheduleId, ScheduleName, StoreTime, Term, Why},
     store::{
         Define, Definition, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE, Pause, PauseBefore, Refusal, RunNow,
-        ScheduleRecord, ScheduleSeen,
+        ScheduleRecord, ScheduleSeen, StoreExt,
     },
 };
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::fixture::{Fixture, LIMIT, TTL, all_pages, name, race, sure};
 use tenure::{
     model::{Holder, SpreadName, StoreTime, Why},
-    store::{Beat, BeatWrite, Buckets, Drained, Open, SessionRecord, SessionSeen, Share},
+    store::{Beat, BeatWrite, Buckets, Drained, Open, SessionRecord, SessionSeen, Share, StoreExt},
 };
 
 fn shares() -> Vec<Share> {

@@ -3,7 +3,9 @@
 use crate::fixture::{Fixture, LIMIT, granted, holder, name, sure, why};
 use tenure::{
     model::Who,
-    store::{Ended, LockRecord, PAST_HOLDERS, Release, ReleaseTo, Request, Revocation, RevokeAnswer},
+    store::{
+        Ended, LockRecord, PAST_HOLDERS, Release, ReleaseTo, Request, Revocation, RevokeAnswer, StoreExt,
+    },
 };
 
 /// Through every way a lock changes hands: released, superseded, handed over, died, forced.

@@ -3,7 +3,7 @@
 use crate::fixture::{Fixture, LIMIT, TTL, all_pages, name, sure, value, why};
 use tenure::{
     model::{Holder, Key, Kind, LockId, Namespace, Value, Who, Why},
-    store::{LockRecord, LockSeen, ReleaseTo, Wait},
+    store::{LockRecord, LockSeen, ReleaseTo, StoreExt, Wait},
 };
 
 /// Texts that mean something elsewhere, and pairs that only a careless eye takes for one another.

@@ -3,7 +3,7 @@
 use crate::fixture::{Fixture, LIMIT, sure, value};
 use tenure::{
     model::{Term, Value},
-    store::{LockRecord, LockSeen, ReleaseTo, SetAnswer, SetValue},
+    store::{LockRecord, LockSeen, ReleaseTo, SetAnswer, SetValue, StoreExt},
 };
 
 /// The record with that value, and the number of whatever change was the last.

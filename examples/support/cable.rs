@@ -6,8 +6,7 @@ use futures::{FutureExt, StreamExt, stream::BoxStream};
 use tenure::{
     Applied, StoreError,
     model::SessionId,
-    store::{Answer, Capabilities, Hint, Presence, Store, Topics},
-    store_methods,
+    store::{Answer, Capabilities, Hint, Op, Presence, Reply, Store, Topics},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -19,33 +18,24 @@ pub(crate) struct Cabled {
     pub(crate) pulled: CancellationToken,
 }
 
-impl Cabled {
-    async fn pass<T>(&self, limit: Duration, answer: Answer<'_, T>) -> Result<T, StoreError> {
-        tokio::select! {
-            biased;
-            () = self.pulled.cancelled() => {
-                tokio::time::sleep(limit).await;
-                Err(StoreError::new("the cable", "carry a call", Applied::Unknown, true, "no answer"))
-            }
-            answer = answer => answer,
-        }
-    }
-}
-
-macro_rules! passed {
-    ($method:ident($($argument:ident: $type:ty),+) -> $answer:ty) => {
-        fn $method(&self, $($argument: $type,)+ limit: Duration) -> Answer<'_, $answer> {
-            self.pass(limit, self.store.$method($($argument,)+ limit)).boxed()
-        }
-    };
-}
-
 impl Store for Cabled {
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()
     }
 
-    store_methods!(passed);
+    fn call(&self, op: Op, limit: Duration) -> Answer<'_, Reply> {
+        async move {
+            tokio::select! {
+                biased;
+                () = self.pulled.cancelled() => {
+                    tokio::time::sleep(limit).await;
+                    Err(StoreError::new("the cable", "carry a call", Applied::Unknown, true, "no answer"))
+                }
+                answer = self.store.call(op, limit) => answer,
+            }
+        }
+        .boxed()
+    }
 
     fn presence(&self, session: SessionId) -> Answer<'_, Option<Presence>> {
         self.store.presence(session)

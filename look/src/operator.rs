@@ -10,7 +10,7 @@ use tenure::{
     model::{Holder, LockId, Namespace, ScheduleId, ScheduleName, SessionId, StoreTime, Term, Why},
     store::{
         Instruction, LockSeen, Refusal, Request, Revocation, RevokeAnswer, RunNow, ScheduleRecord,
-        ScheduleSeen, SessionRecord, SessionSeen, Store,
+        ScheduleSeen, SessionRecord, SessionSeen, Store, StoreExt,
     },
 };
 

@@ -17,7 +17,7 @@ use tenure::{
     model::{Holder, Kind, LockId, Namespace, RunRecord, ScheduleId, SessionId, StoreTime},
     store::{
         Beats, Cursor, LockRecord, LockSeen, Page, Queue, Refusal, RunPage, ScheduleRecord, ScheduleSeen,
-        SessionRecord, SessionSeen, Store,
+        SessionRecord, SessionSeen, Store, StoreExt,
     },
 };
 

@@ -74,7 +74,7 @@ use tenure::{
     ElectConfig,
     clock::Clock,
     model::{Key, Kind, LockId, ScheduleId, ScheduleName, SessionId, Term},
-    store::{LockRecord, Store},
+    store::{LockRecord, StoreExt},
     testing::TestClock,
 };
 

@@ -25,12 +25,11 @@ use super::{
 use tenure::{
     Applied, StoreError,
     clock::{Clock, Moment},
-    model::{LockId, SessionId, StoreTime},
+    model::StoreTime,
     store::{
-        Answer, Capabilities, Declaration, Hint, MemoryStore, Release, ReleaseAnswer, Request, Revocation,
-        SessionSeen, Store, Ticket, Topics,
+        Answer, Capabilities, Hint, MemoryStore, Op, Operation, Reply, Request, Revocation, Store, StoreExt,
+        Topics,
     },
-    store_methods,
     testing::TestClock,
 };
 
@@ -336,7 +335,7 @@ fn over(memory: &MemoryStore, deviation: Option<Deviation>) -> Arc<dyn Store> {
 }
 
 /// Answer of a store in memory, which comes at once.
-fn now<T>(answer: Answer<'_, T>) -> Result<T, StoreError> {
+fn now<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     let never = || Err(Replicas::failed(Applied::No, "the memory did not answer at once"));
     answer.now_or_never().unwrap_or_else(never)
 }
@@ -378,51 +377,52 @@ impl Way {
         }
     }
 
-    fn read<'a, T: Send + 'a>(
-        &'a self,
-        ask: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'a,
-    ) -> Answer<'a, T> {
-        async move {
-            self.until_as_heard().await;
-            let set = self.replicas.set();
-            if let (Some(_), Some(former)) = (self.unknown_election(&set), &set.former) {
-                return ask(&*former.seen);
-            }
-            self.replicas.up_to_now();
-            ask(&*self.replicas.0.ledger)
+    async fn read(&self, op: Op, limit: Duration) -> Result<Reply, StoreError> {
+        self.until_as_heard().await;
+        let set = self.replicas.set();
+        if let (Some(_), Some(former)) = (self.unknown_election(&set), &set.former) {
+            return now(former.seen.call(op, limit));
         }
-        .boxed()
+        self.replicas.up_to_now();
+        now(self.replicas.0.ledger.call(op, limit))
     }
 
-    fn write<'a, T: Send + 'a>(
-        &'a self,
-        kept: Kept,
-        apply: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'a,
-        again: impl FnOnce(&Ledger) + Send + 'static,
-    ) -> Answer<'a, T> {
-        async move {
-            let (answer, number, election) = {
-                let mut set = self.replicas.set();
-                if let (Some(election), Some(former)) = (self.unknown_election(&set), &set.former) {
-                    let answer = apply(&*former.primary.store);
-                    (answer, None, election)
-                } else {
-                    let answer = apply(&*set.primary.store);
-                    let number = self.replicas.write_down(&mut set, Box::new(|ledger, _| again(ledger)));
-                    (answer, Some(number), set.election)
-                }
-            };
-            match (kept, number) {
-                (Kept::Primary, _) => {}
-                (Kept::Majority, Some(number)) => self.replicas.until_kept(number, election).await?,
-                (Kept::Majority, None) => {
-                    self.replicas.until_known(election).await;
-                    return Err(Replicas::failed(Applied::Unknown, "it was no primary any more"));
-                }
+    /// Applies a write at the primary, and again at the majority.
+    async fn write(&self, kept: Kept, op: Op, limit: Duration) -> Result<Reply, StoreError> {
+        let (answer, number, election) = {
+            let mut set = self.replicas.set();
+            if let (Some(election), Some(former)) = (self.unknown_election(&set), &set.former) {
+                (self.apply(&*former.primary.store, &op, limit), None, election)
+            } else {
+                let answer = self.apply(&*set.primary.store, &op, limit);
+                let by = Some(self.life);
+                let again = move |ledger: &Ledger, _: &_| {
+                    let _applied = now(ledger.call_by(by, op, AT_ONCE));
+                };
+                let number = self.replicas.write_down(&mut set, Box::new(again));
+                (answer, Some(number), set.election)
             }
-            answer
+        };
+        match (kept, number) {
+            (Kept::Primary, _) => {}
+            (Kept::Majority, Some(number)) => self.replicas.until_kept(number, election).await?,
+            (Kept::Majority, None) => {
+                self.replicas.until_known(election).await;
+                return Err(Replicas::failed(Applied::Unknown, "it was no primary any more"));
+            }
         }
-        .boxed()
+        answer
+    }
+
+    /// Applies a write at one primary.
+    fn apply(&self, primary: &dyn Store, op: &Op, limit: Duration) -> Result<Reply, StoreError> {
+        let answer = now(primary.call(op.clone(), limit));
+        match op {
+            Op::Release(releases) => self.replicas.0.ledger.given_back(releases),
+            Op::StopWaiting(waits) => self.replicas.0.ledger.left(waits),
+            _ => {}
+        }
+        answer
     }
 }
 
@@ -473,34 +473,19 @@ impl Tail {
     }
 }
 
-/// A write, as it is applied at the primary and again at the majority.
-macro_rules! writes {
-    (($kept:ident) $method:ident($($argument:ident: $type:ty),+) -> $answer:ty) => {
-        fn $method(&self, $($argument: $type,)+ limit: Duration) -> Answer<'_, $answer> {
-            let again = ($($argument.clone(),)+);
-            self.write(
-                Kept::$kept,
-                move |store| now(store.$method($($argument,)+ limit)),
-                move |ledger| {
-                    let ($($argument,)+) = again;
-                    let _applied = now(ledger.$method($($argument,)+ AT_ONCE));
-                },
-            )
-        }
-    };
-}
-
-macro_rules! reads {
-    ($method:ident($($argument:ident: $type:ty),+) -> $answer:ty) => {
-        fn $method(&self, $($argument: $type,)+ limit: Duration) -> Answer<'_, $answer> {
-            self.read(move |seen| now(seen.$method($($argument,)+ limit)))
-        }
-    };
-}
-
 impl Store for Way {
     fn capabilities(&self) -> Capabilities {
         self.replicas.0.majority.capabilities()
+    }
+
+    fn call(&self, op: Op, limit: Duration) -> Answer<'_, Reply> {
+        match op.operation() {
+            Operation::Release | Operation::Wait | Operation::StopWaiting => {
+                self.write(Kept::Primary, op, limit).boxed()
+            }
+            operation if operation.is_write() => self.write(Kept::Majority, op, limit).boxed(),
+            _ => self.read(op, limit).boxed(),
+        }
     }
 
     fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
@@ -518,67 +503,5 @@ impl Store for Way {
             open: None,
         };
         stream::unfold(tail, |mut tail| async move { Some((tail.next().await, tail)) }).boxed()
-    }
-
-    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, SessionSeen> {
-        let (again, by) = (declaration.clone(), self.life);
-        self.write(
-            Kept::Majority,
-            move |store| now(store.declare(declaration, limit)),
-            move |ledger| {
-                let _applied = now(ledger.declare_by(Some(by), again, AT_ONCE));
-            },
-        )
-    }
-
-    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, ()> {
-        let (here, again) = (waits.clone(), waits.clone());
-        self.write(
-            Kept::Primary,
-            move |store| {
-                let answer = now(store.stop_waiting(here, limit));
-                self.replicas.0.ledger.left(&waits);
-                answer
-            },
-            move |ledger| {
-                let _applied = now(ledger.stop_waiting(again, AT_ONCE));
-            },
-        )
-    }
-
-    fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>> {
-        let (here, again) = (releases.clone(), releases.clone());
-        self.write(
-            Kept::Primary,
-            move |store| {
-                let answer = now(store.release(here, limit));
-                self.replicas.0.ledger.given_back(&releases);
-                answer
-            },
-            move |ledger| {
-                let _applied = now(ledger.release(again, AT_ONCE));
-            },
-        )
-    }
-
-    store_methods! { writes:
-        open(Majority);
-        beat(Majority);
-        take(Majority);
-        wait(Primary);
-        set_value(Majority);
-        revoke(Majority);
-        define(Majority);
-        instruct(Majority);
-        delete_schedule(Majority);
-        claim(Majority);
-        finish(Majority);
-        purge_runs(Majority);
-        purge(Majority);
-    }
-
-    store_methods! { reads:
-        observe sessions locks waiters places held_by latest_grants list_locks schedules list_schedules
-        history last_runs
     }
 }

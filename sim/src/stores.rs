@@ -6,6 +6,8 @@
 //!           it hears doubled                 gone wrong primary majority has  has applied
 //! ```
 
+mod wire;
+
 use std::{
     collections::BTreeMap,
     fmt,
@@ -18,50 +20,19 @@ use std::{
 
 use futures::{FutureExt, stream::BoxStream};
 
+pub use wire::{Recording, Wire};
+
 use super::{Dice, EventKind, History, Life, Replicas, TickId, key_of, schedule_of};
 use tenure::{
     clock::Clock,
-    model::{LockId, Namespace, ScheduleId, SessionId, StoreTime, Term, Why},
+    model::{LockId, Namespace, SessionId, StoreTime, Term, Why},
     store::{
-        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Death, Declaration, Define, Evidence,
-        FinishRun, Held, Hint, Instruction, LockRecord, LockSeen, Nonce, Open, Page, Presence, Release,
-        ReleaseAnswer, RunPage, ScheduleSeen, SessionRecord, SessionSeen, Store, Take, TakeAnswer, Ticket,
-        Topics, Wait,
+        Answer, Capabilities, ClaimAnswer, Death, Declaration, Evidence, Hint, LockRecord, LockSeen, Nonce,
+        Op, Release, Reply, ScheduleSeen, SessionRecord, SessionSeen, Store, StoreExt, TakeAnswer, Ticket,
+        Topics,
     },
     testing::{Call, Course, Faulty, Intercept, Operation, Rates},
 };
-
-/// Passes the rest of the contract on.
-macro_rules! pass_on_what_nobody_judges {
-    ($to:ident: $($more:ident)*) => {
-        fn capabilities(&self) -> Capabilities {
-            self.$to.capabilities()
-        }
-
-        fn presence(&self, session: SessionId) -> Answer<'_, Option<Presence>> {
-            self.$to.presence(session)
-        }
-
-        tenure::store_methods! {
-            to $to:
-            sessions waiters places list_locks latest_grants schedules list_schedules delete_schedule
-            history last_runs purge
-            $($more)*
-        }
-    };
-}
-
-macro_rules! nothing_dedicated {
-    () => {
-        fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
-            async { Ok(None) }.boxed()
-        }
-    };
-}
-
-// After the macros that it uses.
-mod wire;
-pub use wire::{Recording, Wire};
 
 /// Writes into the history what the store has applied.
 #[derive(Debug)]
@@ -167,23 +138,47 @@ impl Ledger {
         }
     }
 
-    /// An instance declares a session dead, or the harness does.
-    pub(super) fn declare_by(
-        &self,
-        by: Option<Life>,
-        declaration: Declaration,
-        limit: Duration,
-    ) -> Answer<'_, SessionSeen> {
+    /// Performs an operation, for an instance or for the harness, and notes what it has changed.
+    pub(super) fn call_by(&self, by: Option<Life>, op: Op, limit: Duration) -> Answer<'_, Reply> {
         async move {
-            let ground = match &declaration.ground {
-                Evidence::Unbeaten { .. } => "unbeaten",
-                Evidence::Missing { .. } => "missing",
-                Evidence::Operator => "operator",
-                _ => "new",
-            };
-            let sighting = self.store.declare(declaration, limit).await?;
-            self.session(&sighting, ground, by);
-            Ok(sighting)
+            let reply = self.store.call(op.clone(), limit).await?;
+            match (op, &reply) {
+                (_, Reply::Open(seen) | Reply::Beat(seen)) => self.session(seen, "", None),
+                (Op::Declare(declaration), Reply::Declare(seen)) => {
+                    let ground = match &declaration.ground {
+                        Evidence::Unbeaten { .. } => "unbeaten",
+                        Evidence::Missing { .. } => "missing",
+                        Evidence::Operator => "operator",
+                        _ => "new",
+                    };
+                    self.session(seen, ground, by);
+                }
+                (Op::Take(takes, _), _) => {
+                    self.locks_changed(takes.into_iter().map(|take| take.lock).collect()).await;
+                }
+                (Op::Release(releases), _) => {
+                    self.locks_changed(releases.into_iter().map(|release| release.lock).collect()).await;
+                }
+                (Op::Wait(waits), _) => {
+                    for wait in waits {
+                        if let Some(key) = key_of(&wait.lock.key) {
+                            let (session, ticket) = (wait.by.session, wait.by.ticket);
+                            self.history.record(EventKind::Stands { key, session, ticket });
+                        }
+                    }
+                }
+                (_, Reply::Define(seen) | Reply::Instruct(seen)) => self.schedule(seen),
+                (_, Reply::Claim(answer) | Reply::Finish(answer)) => self.run(answer),
+                (Op::PurgeRuns(schedule, ..), Reply::PurgeRuns(page)) => {
+                    let schedule = schedule_of(schedule.name.as_str());
+                    if let (Some(schedule), Some(mark), false) = (schedule, page.mark, page.items.is_empty())
+                    {
+                        self.history.record(EventKind::Purged { schedule, mark });
+                    }
+                }
+                _ => {}
+            }
+            Ok(reply)
         }
         .boxed()
     }
@@ -225,131 +220,20 @@ impl Ledger {
 }
 
 impl Store for Ledger {
-    fn open(&self, open: Open, limit: Duration) -> Answer<'_, SessionSeen> {
-        async move {
-            let sighting = self.store.open(open, limit).await?;
-            self.session(&sighting, "", None);
-            Ok(sighting)
-        }
-        .boxed()
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
     }
 
-    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, SessionSeen> {
-        async move {
-            let sighting = self.store.beat(beat, limit).await?;
-            self.session(&sighting, "", None);
-            Ok(sighting)
-        }
-        .boxed()
-    }
-
-    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, SessionSeen> {
-        self.declare_by(None, declaration, limit)
-    }
-
-    fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>> {
-        async move {
-            let locks = takes.iter().map(|take| take.lock.clone()).collect();
-            let answers = self.store.take(takes, dead, limit).await?;
-            self.locks_changed(locks).await;
-            Ok(answers)
-        }
-        .boxed()
-    }
-
-    fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>> {
-        async move {
-            let locks = releases.iter().map(|release| release.lock.clone()).collect();
-            let answers = self.store.release(releases, limit).await?;
-            self.locks_changed(locks).await;
-            Ok(answers)
-        }
-        .boxed()
-    }
-
-    fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()> {
-        async move {
-            let places: Vec<_> =
-                waits.iter().map(|wait| (key_of(&wait.lock.key), wait.by.session, wait.by.ticket)).collect();
-            self.store.wait(waits, limit).await?;
-            for (key, session, ticket) in places {
-                if let Some(key) = key {
-                    self.history.record(EventKind::Stands { key, session, ticket });
-                }
-            }
-            Ok(())
-        }
-        .boxed()
-    }
-
-    fn define(&self, define: Define, limit: Duration) -> Answer<'_, ScheduleSeen> {
-        async move {
-            let seen = self.store.define(define, limit).await?;
-            self.schedule(&seen);
-            Ok(seen)
-        }
-        .boxed()
-    }
-
-    fn instruct(
-        &self,
-        schedule: ScheduleId,
-        instruction: Instruction,
-        limit: Duration,
-    ) -> Answer<'_, ScheduleSeen> {
-        async move {
-            let seen = self.store.instruct(schedule, instruction, limit).await?;
-            self.schedule(&seen);
-            Ok(seen)
-        }
-        .boxed()
-    }
-
-    fn claim(&self, claim: Claim, limit: Duration) -> Answer<'_, ClaimAnswer> {
-        async move {
-            let answer = self.store.claim(claim, limit).await?;
-            self.run(&answer);
-            Ok(answer)
-        }
-        .boxed()
-    }
-
-    fn finish(&self, finish: FinishRun, limit: Duration) -> Answer<'_, ClaimAnswer> {
-        async move {
-            let answer = self.store.finish(finish, limit).await?;
-            self.run(&answer);
-            Ok(answer)
-        }
-        .boxed()
-    }
-
-    fn purge_runs(
-        &self,
-        schedule: ScheduleId,
-        older_than: Duration,
-        keep: usize,
-        limit: Duration,
-    ) -> Answer<'_, RunPage> {
-        async move {
-            let number = schedule_of(schedule.name.as_str());
-            let page = self.store.purge_runs(schedule, older_than, keep, limit).await?;
-            if let (Some(schedule), Some(mark), false) = (number, page.mark, page.items.is_empty()) {
-                self.history.record(EventKind::Purged { schedule, mark });
-            }
-            Ok(page)
-        }
-        .boxed()
+    fn call(&self, op: Op, limit: Duration) -> Answer<'_, Reply> {
+        self.call_by(None, op, limit)
     }
 
     fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
         self.store.hints(topics)
     }
 
-    nothing_dedicated!();
-
-    pass_on_what_nobody_judges! {
-        store:
-        stop_waiting observe locks set_value held_by revoke
+    fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
+        async { Ok(None) }.boxed()
     }
 }
 
@@ -450,70 +334,55 @@ impl TermsKept {
         Self { store, shown: Arc::default() }
     }
 
-    fn show(&self, mut record: LockRecord) -> LockRecord {
-        record.term = first_shown(&self.shown, &record.id, record.term);
-        record
+    fn show(&self, lock: &LockId, term: &mut Term) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        *term = *shown.entry(lock.clone()).or_insert(*term);
     }
-}
-
-fn first_shown(shown: &Mutex<BTreeMap<LockId, Term>>, lock: &LockId, term: Term) -> Term {
-    *shown.lock().unwrap_or_else(PoisonError::into_inner).entry(lock.clone()).or_insert(term)
 }
 
 impl Store for TermsKept {
-    fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>> {
-        async move {
-            let answers = self.store.take(takes, dead, limit).await?;
-            let show = |answer| match answer {
-                TakeAnswer::Taken(record) => TakeAnswer::Taken(self.show(record)),
-                TakeAnswer::Held(record) => TakeAnswer::Held(self.show(record)),
-                TakeAnswer::Closed(record) => TakeAnswer::Closed(self.show(record)),
-                refused @ TakeAnswer::Refused(_) => refused,
-            };
-            Ok(answers.into_iter().map(show).collect())
-        }
-        .boxed()
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
     }
 
-    fn locks(&self, locks: Vec<LockId>, limit: Duration) -> Answer<'_, Vec<LockSeen>> {
+    fn call(&self, mut op: Op, limit: Duration) -> Answer<'_, Reply> {
         async move {
-            let seen = self.store.locks(locks, limit).await?;
-            let show = |seen| match seen {
-                LockSeen::Found(record) => LockSeen::Found(self.show(record)),
-                other => other,
-            };
-            Ok(seen.into_iter().map(show).collect())
-        }
-        .boxed()
-    }
-
-    fn release(&self, mut releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>> {
-        async move {
-            // It knows its own terms.
-            for release in &mut releases {
-                let seen = self.store.locks(vec![release.lock.clone()], limit).await?;
-                if let [LockSeen::Found(record)] = &seen[..] {
-                    release.term = record.term;
+            if let Op::Release(releases) = &mut op {
+                // It knows its own terms.
+                for release in releases {
+                    let seen = self.store.locks(vec![release.lock.clone()], limit).await?;
+                    if let [LockSeen::Found(record)] = &seen[..] {
+                        release.term = record.term;
+                    }
                 }
             }
-            self.store.release(releases, limit).await
-        }
-        .boxed()
-    }
-
-    fn held_by(
-        &self,
-        session: SessionId,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Page<Held>> {
-        async move {
-            let mut page = self.store.held_by(session, after, at_most, limit).await?;
-            for held in &mut page.items {
-                held.term = first_shown(&self.shown, &held.lock, held.term);
+            let mut reply = self.store.call(op, limit).await?;
+            match &mut reply {
+                Reply::Take(answers) => {
+                    for answer in answers {
+                        if let TakeAnswer::Taken(record)
+                        | TakeAnswer::Held(record)
+                        | TakeAnswer::Closed(record) = answer
+                        {
+                            self.show(&record.id, &mut record.term);
+                        }
+                    }
+                }
+                Reply::Locks(seen) => {
+                    for seen in seen {
+                        if let LockSeen::Found(record) = seen {
+                            self.show(&record.id, &mut record.term);
+                        }
+                    }
+                }
+                Reply::HeldBy(page) => {
+                    for held in &mut page.items {
+                        self.show(&held.lock, &mut held.term);
+                    }
+                }
+                _ => {}
             }
-            Ok(page)
+            Ok(reply)
         }
         .boxed()
     }
@@ -522,12 +391,8 @@ impl Store for TermsKept {
         self.store.hints(topics)
     }
 
-    nothing_dedicated!();
-
-    pass_on_what_nobody_judges! {
-        store:
-        define instruct claim finish purge_runs wait stop_waiting open beat observe declare
-        set_value revoke
+    fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
+        async { Ok(None) }.boxed()
     }
 }
 
@@ -558,37 +423,42 @@ impl Deposed {
     pub(super) fn depose(&self, deposed: bool) {
         *self.view() = deposed.then(BTreeMap::new);
     }
+
+    /// The answer of a deposed primary to a declaration whose session it has seen.
+    fn declared(&self, declaration: &Declaration) -> Option<SessionSeen> {
+        let mut view = self.view();
+        let Evidence::Unbeaten { nonce } = &declaration.ground else { return None };
+        let record = view.as_mut()?.get_mut(&declaration.session)?;
+        if record.is_alive() && record.nonce == *nonce {
+            let (by, why) = (declaration.by.clone(), Why::shortened("at a deposed primary"));
+            record.death = Some(Death { at: self.clock.wall(), by, why });
+        }
+        Some(SessionSeen::of(record.clone()))
+    }
 }
 
 impl Store for Deposed {
-    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<SessionSeen>> {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn call(&self, op: Op, limit: Duration) -> Answer<'_, Reply> {
         async move {
-            let mut seen = self.store.observe(sessions, limit).await?;
-            if let Some(view) = &mut *self.view() {
-                for seen in &mut seen {
+            if let Op::Declare(declaration) = &op
+                && let Some(seen) = self.declared(declaration)
+            {
+                return Ok(Reply::Declare(seen));
+            }
+            let mut reply = self.store.call(op, limit).await?;
+            if let (Reply::Observe(seen), Some(view)) = (&mut reply, &mut *self.view()) {
+                for seen in seen {
                     if let Some(record) = seen.record() {
                         let record = view.entry(record.id).or_insert_with(|| record.clone());
                         *seen = SessionSeen::of(record.clone());
                     }
                 }
             }
-            Ok(seen)
-        }
-        .boxed()
-    }
-
-    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, SessionSeen> {
-        async move {
-            if let (Some(view), Evidence::Unbeaten { nonce }) = (&mut *self.view(), &declaration.ground)
-                && let Some(record) = view.get_mut(&declaration.session)
-            {
-                if record.is_alive() && record.nonce == *nonce {
-                    let (by, why) = (declaration.by, Why::shortened("at a deposed primary"));
-                    record.death = Some(Death { at: self.clock.wall(), by, why });
-                }
-                return Ok(SessionSeen::of(record.clone()));
-            }
-            self.store.declare(declaration, limit).await
+            Ok(reply)
         }
         .boxed()
     }
@@ -597,12 +467,8 @@ impl Store for Deposed {
         self.store.hints(topics)
     }
 
-    nothing_dedicated!();
-
-    pass_on_what_nobody_judges! {
-        store:
-        define instruct claim finish purge_runs wait stop_waiting open beat take release locks
-        set_value held_by revoke
+    fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
+        async { Ok(None) }.boxed()
     }
 }
 

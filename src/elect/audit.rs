@@ -18,7 +18,7 @@ use crate::{
     error::chain,
     logic::session::LONGEST_ATTEMPT,
     model::{LockId, SessionId, Term},
-    store::{Cursor, Held, Page},
+    store::{Cursor, Held, Page, StoreExt},
     words,
 };
 

@@ -25,6 +25,7 @@ use crate::{
         session::LONGEST_ATTEMPT,
     },
     model::{Holder, LockId, Loss},
+    store::StoreExt,
     words,
 };
 

@@ -31,8 +31,8 @@ use crate::{
     },
     model::{LockId, Loss, ScheduleId, SessionId, StoreTime},
     store::{
-        Answer, Candidate, Drained, LockSeen, Release, ReleaseAnswer, ScheduleSeen, Store, Take, TakeAnswer,
-        Ticket, Wait,
+        Candidate, Drained, LockSeen, Release, ReleaseAnswer, ScheduleSeen, Store, StoreExt, Take,
+        TakeAnswer, Ticket, Wait,
     },
     sync::{caught, locked},
     words::{self, Under, Voice},
@@ -171,7 +171,11 @@ impl Engine {
             store_times: StoreTimes::default(),
             takes: Batch::new(|engine, items| take_all(engine, items).boxed()),
             releases: Batch::new(|engine, items| {
-                send(engine, Work::Releases, <dyn Store>::release, items).boxed()
+                async move {
+                    let limit = engine.limit();
+                    engine.call(Work::Releases, limit, engine.store().release(items, limit)).await
+                }
+                .boxed()
             }),
             waits: Batch::new(|engine, items| {
                 async move {
@@ -189,12 +193,26 @@ impl Engine {
                 }
                 .boxed()
             }),
-            looks: Batch::new(|engine, items| send(engine, Work::Reads, <dyn Store>::locks, items).boxed()),
+            looks: Batch::new(|engine, items| {
+                async move {
+                    let limit = engine.limit();
+                    engine.call(Work::Reads, limit, engine.store().locks(items, limit)).await
+                }
+                .boxed()
+            }),
             places: Batch::new(|engine, items| {
-                send(engine, Work::Queues, <dyn Store>::places, items).boxed()
+                async move {
+                    let limit = engine.limit();
+                    engine.call(Work::Queues, limit, engine.store().places(items, limit)).await
+                }
+                .boxed()
             }),
             schedule_looks: Batch::new(|engine, items| {
-                send(engine, Work::Schedules, <dyn Store>::schedules, items).boxed()
+                async move {
+                    let limit = engine.limit();
+                    engine.call(Work::Schedules, limit, engine.store().schedules(items, limit)).await
+                }
+                .boxed()
             }),
             session: watch::Sender::new(None),
             session_changed: Notify::new(),
@@ -571,20 +589,6 @@ impl Engine {
         self.closing.cancel();
         self.events.end();
     }
-}
-
-/// Method of the store that answers for each item.
-type ForEach<I, A> = for<'a> fn(&'a (dyn Store + 'static), Vec<I>, Duration) -> Answer<'a, Vec<A>>;
-
-/// Sends a batch.
-async fn send<I, A>(
-    engine: Arc<Engine>,
-    work: Work,
-    method: ForEach<I, A>,
-    items: Vec<I>,
-) -> Result<Vec<A>, StoreError> {
-    let limit = engine.limit();
-    engine.call(work, limit, method(&**engine.store(), items, limit)).await
 }
 
 async fn take_all(

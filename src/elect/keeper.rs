@@ -29,7 +29,7 @@ use crate::{
     model::{LockId, Loss, SessionId, SpreadName, Term},
     store::{
         About, BeatWrite, Death, Declaration, Drained, Evidence, Nonce, Open, Presence, Request, SessionSeen,
-        Store,
+        Store, StoreExt,
     },
     sync::caught,
     words,

@@ -24,7 +24,7 @@ use crate::{
         watch::Liveness,
     },
     model::{Holder, LockId},
-    store::{Candidate, Queue, Release, Take, Ticket, Wait, Waiter},
+    store::{Candidate, Queue, Release, StoreExt, Take, Ticket, Wait, Waiter},
     sync::{caught, locked},
 };
 

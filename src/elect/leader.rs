@@ -15,7 +15,7 @@ use crate::{
     error::chain,
     logic::watch::Liveness,
     model::{Holder, LockId, SessionId, StoreTime, Term, Value, Who, Why},
-    store::{LockRecord, LockSeen},
+    store::{LockRecord, LockSeen, StoreExt},
     sync::locked,
     words,
 };

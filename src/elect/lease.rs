@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Error, JobEnd, JobOutput, Work, hold::LeaseCell, job};
 use crate::{
     model::{Key, LockId, Loss, SessionId, StoreTime, Term, Value},
-    store::{LockSeen, Presence, SetAnswer, SetValue},
+    store::{LockSeen, Presence, SetAnswer, SetValue, StoreExt},
 };
 
 /// The right to do one thing, for a time.

@@ -141,7 +141,7 @@ use crate::{
     config::ElectConfig,
     logic::{key::WaitMode, session::LONGEST_ATTEMPT},
     model::{Key, Kind, LockId, Loss, Why},
-    store::{LockRecord, Page, Refusal, Request, Revocation, RevokeAnswer, Store},
+    store::{LockRecord, Page, Refusal, Request, Revocation, RevokeAnswer, Store, StoreExt},
     words,
 };
 

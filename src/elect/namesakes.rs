@@ -7,7 +7,7 @@ use super::{Engine, Work};
 use crate::{
     clock::Moment,
     model::{Holder, SessionId},
-    store::{Beat, SessionRecord, SessionSeen},
+    store::{Beat, SessionRecord, SessionSeen, StoreExt},
     words,
 };
 

@@ -12,7 +12,7 @@ use crate::{
     backoff::fraction,
     error::chain,
     model::{LockId, SpreadName, schedules},
-    store::{Hint, News, Purged, Reach, SessionRecord},
+    store::{Hint, News, Purged, Reach, SessionRecord, StoreExt},
     words,
 };
 

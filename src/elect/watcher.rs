@@ -22,7 +22,7 @@ use crate::{
         watch::{Due, Liveness, Named, Observation},
     },
     model::{Holder, SessionId, Why},
-    store::{Declaration, Evidence, SessionSeen},
+    store::{Declaration, Evidence, SessionSeen, StoreExt},
     sync::locked,
     words,
 };

@@ -24,7 +24,7 @@ use crate::{
     },
     model::{Entry, Holder, Key, RunId, SessionId, Skipped, StoreTime, Why},
     spread::{BusyGuard, MovePermit},
-    store::{Claim, ScheduleRecord},
+    store::{Claim, ScheduleRecord, StoreExt},
     words,
 };
 

@@ -11,7 +11,7 @@ use crate::{
     elect::{Elect, Error, EventFilter, EventStream, SchedulesShare, Work},
     model::{Key, Kind, LockId, ScheduleId, ScheduleName, StoreTime, Why},
     spread::{Spread, SpreadStatus},
-    store::{Cursor, Instruction, Page, Refusal, RunNow, RunPage, ScheduleRecord, ScheduleSeen},
+    store::{Cursor, Instruction, Page, Refusal, RunNow, RunPage, ScheduleRecord, ScheduleSeen, StoreExt},
 };
 
 /// Attempts at a change, against lost answers; then the caller gets the error.

@@ -23,7 +23,7 @@ use crate::{
     error::chain,
     logic::tick::{Unowned, unowned},
     model::{Holder, Kind, LockId, SCHEDULES, ScheduleId, ScheduleName, SessionId, StoreTime},
-    store::{Cursor, LockSeen, ScheduleRecord, ScheduleSeen, SessionRecord, SessionSeen},
+    store::{Cursor, LockSeen, ScheduleRecord, ScheduleSeen, SessionRecord, SessionSeen, StoreExt},
     words,
 };
 

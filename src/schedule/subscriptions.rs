@@ -14,7 +14,7 @@ use crate::{
     elect::{Engine, Work},
     error::chain,
     model::{Key, ScheduleId},
-    store::{ScheduleRecord, ScheduleSeen},
+    store::{ScheduleRecord, ScheduleSeen, StoreExt},
     sync::locked,
     words,
 };

@@ -8,7 +8,7 @@ use crate::{
     elect::{Engine, Error, Work},
     logic::failing::Resting,
     model::{Kind, SpreadName, Why},
-    store::{LockRecord, Page, Request, Revocation, RevokeAnswer},
+    store::{LockRecord, Page, Request, Revocation, RevokeAnswer, StoreExt},
 };
 
 /// Reason in the store's record.

@@ -8,7 +8,7 @@ use crate::{
     elect::{Engine, Work},
     logic::watch::{Liveness, Named},
     model::{Key, Kind, LockId, SessionId, SpreadName},
-    store::{Cursor, Holding, LockRecord, LockSeen, Page, SessionRecord, SessionSeen},
+    store::{Cursor, Holding, LockRecord, LockSeen, Page, SessionRecord, SessionSeen, StoreExt},
 };
 
 /// Records that a listing reads at once.

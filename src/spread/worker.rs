@@ -28,7 +28,7 @@ use crate::{
         key::{Handback, QUEUE_READ},
     },
     model::{Key, LockId, Loss, SessionId, StoreTime, Why},
-    store::{Candidate, Ended, FOR_GOOD, FailureRow, LockSeen, revoked},
+    store::{Candidate, Ended, FOR_GOOD, FailureRow, LockSeen, StoreExt, revoked},
     sync::locked,
     words,
 };

@@ -1,34 +1,26 @@
-//! The contract: what every store keeps to, method by method.
+//! The contract: what every store keeps to. Its operations are in `operations.rs`.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use futures::{future::BoxFuture, stream::BoxStream};
 
-use super::{
-    BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held, Hint,
-    Instruction, LockSeen, Open, Page, Presence, Purged, Queue, Release, ReleaseAnswer, Revocation,
-    RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Take, TakeAnswer, Topics, Wait,
-};
-use crate::{
-    error::StoreError,
-    model::{Kind, LockId, Namespace, Retention, ScheduleId, SessionId},
-    store::{ScheduleRecord, Ticket},
-};
+use super::{Capabilities, Hint, Op, Presence, Reply, Topics};
+use crate::{error::StoreError, model::SessionId};
 
 /// The future of an operation of a store.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// A place where sessions, locks, waiters and runs are kept. You may implement it, but semver does not cover that
-/// before 1.0: a minor release may add methods, and fields to the records they pass, because a guarantee that needs
-/// another atomic step needs another method, and a default that is not atomic would break the guarantee in silence.
+/// before 1.0: a minor release may add operations, and fields to the records they pass, because a guarantee that needs
+/// another atomic step needs another operation, and a default that is not atomic would break the guarantee in silence.
 /// Calling it through [`Elect`](crate::Elect) is as stable as the rest. Pin the minor version, and run the conformance
 /// suite with each.
 ///
-/// # Rules of every method
+/// # Rules of every operation
 ///
-/// **One step.** Each method is one atomic step for each record it touches; a batch is one such
-/// step a key, in any order. Nothing is held between calls. ([`purge`](Self::purge) and
-/// [`purge_runs`](Self::purge_runs) are several steps, each of which is safe by itself.)
+/// **One step.** Each is one atomic step for each record it touches; a batch is one such
+/// step a key, in any order. Nothing is held between calls. ([`purge`](super::StoreExt::purge) and
+/// [`purge_runs`](super::StoreExt::purge_runs) are several steps, each of which is safe by itself.)
 ///
 /// **Losing is an answer.** A lost race, a dead session, a damaged record: each is an `Ok` that says how
 /// things stand. A record that cannot be used (damaged, without a layout version, or with an unknown one)
@@ -53,12 +45,12 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// ends of the wire if it has two, and answers `Unknown`. Dropping a call's future is safe and is
 /// the same as `Unknown`.
 ///
-/// **What decides is kept.** [`open`](Self::open), [`beat`](Self::beat), [`declare`](Self::declare),
-/// [`take`](Self::take), [`set_value`](Self::set_value), [`define`](Self::define),
-/// [`instruct`](Self::instruct), [`claim`](Self::claim), [`finish`](Self::finish) and
-/// [`revoke`](Self::revoke) answer only when no failure of the store can undo what they say ([R11]); so do the
-/// reads, except [`waiters`](Self::waiters) and [`places`](Self::places). [`release`](Self::release),
-/// [`wait`](Self::wait) and [`stop_waiting`](Self::stop_waiting) decide nothing and may be undone by a
+/// **What decides is kept.** [`open`](super::StoreExt::open), [`beat`](super::StoreExt::beat), [`declare`](super::StoreExt::declare),
+/// [`take`](super::StoreExt::take), [`set_value`](super::StoreExt::set_value), [`define`](super::StoreExt::define),
+/// [`instruct`](super::StoreExt::instruct), [`claim`](super::StoreExt::claim), [`finish`](super::StoreExt::finish) and
+/// [`revoke`](super::StoreExt::revoke) answer only when no failure of the store can undo what they say ([R11]); so do the
+/// reads, except [`waiters`](super::StoreExt::waiters) and [`places`](super::StoreExt::places). [`release`](super::StoreExt::release),
+/// [`wait`](super::StoreExt::wait) and [`stop_waiting`](super::StoreExt::stop_waiting) decide nothing and may be undone by a
 /// failure: no caller may conclude from their answer that a session holds a lock. A write that decides something
 /// keeps everything that was answered before it, also if it changes nothing itself; until there is one, reads
 /// may not yet see a release.
@@ -75,7 +67,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns what this store can do.
     fn capabilities(&self) -> Capabilities;
 
-    // ----- sessions
+    /// Performs one operation, and answers with the reply to it. The contract of each is that of the method of
+    /// [`StoreExt`](super::StoreExt) that sends it.
+    fn call(&self, op: Op, limit: Duration) -> Answer<'_, Reply>;
 
     /// Asks for something to keep as long as this session, which is about to be opened, or any job under it lives:
     /// its end is then proof of the session's death ([`Evidence::Gone`](super::Evidence::Gone)), and no instance has
@@ -87,226 +81,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         let _ = session;
         Box::pin(async { Ok(None) })
     }
-
-    /// Opens a session. Inserts it only if there is none of that id, and answers with the one that
-    /// is there afterwards.
-    ///
-    /// The session is the caller's if it bears the nonce of one of the caller's attempts; its time
-    /// counts from the sending of *that* attempt. With any other nonce it belongs to a twin (a cloned
-    /// machine), and the caller takes another id. [`SessionSeen::Dead`] means that it was declared dead
-    /// before it opened.
-    fn open(&self, open: Open, limit: Duration) -> Answer<'_, SessionSeen>;
-
-    /// Beats: succeeds only on an alive session, and only if `beat` is larger than the number on
-    /// record. Answers with the session as it is afterwards; it has beaten if it is alive and
-    /// bears `nonce`. Never inserts: [`SessionSeen::Missing`] and [`SessionSeen::Dead`] end the session.
-    ///
-    /// The answer brings the requests of operators. They are brought again until a beat names them
-    /// as [`heard`](BeatWrite::heard), so that a lost answer loses none.
-    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, SessionSeen>;
-
-    /// Reads sessions, in the order they were asked for. What is seen here, unchanged for the ttl
-    /// it states by the caller's own clock from the *arrival* of this answer, may be declared dead
-    /// by its nonce ([R3](crate::store#rules-of-safety)). Absence says nothing but [`SessionSeen::Missing`].
-    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<SessionSeen>>;
-
-    /// Declares a session dead, if its ground still holds; answers with the session as it stands
-    /// afterwards. Dead is for ever: only the first declaration is kept.
-    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, SessionSeen>;
-
-    /// Sessions of a namespace, dead ones too, page by page in the order of their ids. As with every
-    /// listing, a page of none is a page of one.
-    fn sessions(
-        &self,
-        namespace: Namespace,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Page<crate::store::SessionRecord>>;
-
-    // ----- locks
-
-    /// Takes locks. A lock is granted if no session holds it, or one the caller knows to be dead (`dead`, from a
-    /// declaration's answer or an observation), unless it is closed. Answers for each take, in order, with the lock
-    /// as it is afterwards.
-    ///
-    /// - Granted, it gets the term that comes [next](crate::model::Term::next) after the old one. One whose
-    ///   term is the largest there is was written by hand, and is refused.
-    /// - Held by the caller's own session, whatever `dead` says: by the same ticket, the answer is the same
-    ///   term again; by a larger ticket, nothing changes (this take came late); by a smaller ticket, it is
-    ///   granted to this one under a new term ([R7](crate::store#rules-of-safety)).
-    /// - Held by a dead session that asked for a [`lock_delay`](crate::store::Candidate::lock_delay): it becomes
-    ///   free and closed for that long, and the answer is [`TakeAnswer::Closed`].
-    ///
-    /// A take that loses changes nothing at all. Its answer decides nothing either: the winner may lose the lock
-    /// again by a failure of the store.
-    fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>>;
-
-    /// Releases locks, each to [nobody, to nobody for a while, or to a waiter](super::ReleaseTo). Does nothing
-    /// to a lock that is not held by that session under that term, nor to one that a session waits for if it is to be
-    /// released [only if nobody does](super::ReleaseTo::FreeUnlessWanted).
-    ///
-    /// A hand-over is a grant like any other: new term, the waiter's ticket. The waiter learns of it
-    /// by a hint or a read; this answer makes no session a holder. Where there is no larger term to grant, it is a
-    /// release to no waiter.
-    fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>>;
-
-    /// Joins the queue, and marks the lock as [wanted](crate::store::LockRecord::wanted) if a session holds it and it
-    /// is no task of a spread. An entry that is there already keeps its place. The queue decides nothing: a waiter
-    /// tries once more after this, and looks again from time to time.
-    fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()>;
-
-    /// Leaves the queue. Skips waiters that are not there.
-    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, ()>;
-
-    /// Returns the first in the queue for a lock, longest wait first; waiters that came at the same instant by
-    /// session and ticket. Looks at so many places at most, and leaves out places that cannot be read. A grant does
-    /// not remove the waiter's place: the waiter leaves the queue itself.
-    fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Queue>;
-
-    /// Returns which of these places in the queue exist, in the order they were asked for: a failure of the store
-    /// may have undone one.
-    fn places(&self, places: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, Vec<bool>>;
-
-    /// Sets the value of a lock held by that session under that term. One that comes after a change
-    /// with a larger number changes nothing, and is answered as set.
-    fn set_value(&self, set: SetValue, limit: Duration) -> Answer<'_, SetAnswer>;
-
-    /// Reads locks, in the order they were asked for.
-    fn locks(&self, locks: Vec<LockId>, limit: Duration) -> Answer<'_, Vec<LockSeen>>;
-
-    /// Locks of a namespace, of one kind or of all, page by page in the order of kind and key.
-    fn list_locks(
-        &self,
-        namespace: Namespace,
-        kind: Option<Kind>,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Page<crate::store::LockRecord>>;
-
-    /// Lists what a session holds, page by page, latest term first: the audit. A lock the store cannot
-    /// make sense of is left out.
-    fn held_by(
-        &self,
-        session: SessionId,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Page<Held>>;
-
-    /// Of all that these sessions hold, the locks with the largest terms, largest first, and those of one term by
-    /// namespace, kind and key; at most so many of all sessions together. A lock the store cannot make sense of is left
-    /// out, also if it is one of so many. Of each session no more is read than may be answered with.
-    fn latest_grants(
-        &self,
-        sessions: Vec<SessionId>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Vec<crate::store::LockRecord>>;
-
-    /// Gets a lock back for an operator: by asking a session, which may not hold it any more; by force; or by
-    /// opening a lock that is kept closed.
-    fn revoke(&self, revocation: Revocation, limit: Duration) -> Answer<'_, RevokeAnswer>;
-
-    // ----- schedules
-
-    /// Stores the definition of a schedule in its owner's name, unless an owner under a larger term has
-    /// stored one. A new timing counts from now on, unless it comes [instead of](Define::instead_of) one that has
-    /// the same instants. If it is known already, nothing is changed. Answers with
-    /// the schedule as it is afterwards.
-    fn define(&self, define: Define, limit: Duration) -> Answer<'_, ScheduleSeen>;
-
-    /// Pauses a schedule, resumes it, or orders a run: any caller may. Answers with the schedule as it stands
-    /// afterwards; one that was never defined has a record from then on.
-    fn instruct(
-        &self,
-        schedule: ScheduleId,
-        instruction: Instruction,
-        limit: Duration,
-    ) -> Answer<'_, ScheduleSeen>;
-
-    /// Reads schedules, in the order they were asked for.
-    fn schedules(&self, schedules: Vec<ScheduleId>, limit: Duration) -> Answer<'_, Vec<ScheduleSeen>>;
-
-    /// The schedules of a namespace that have a record, page by page in the order of their names. A page may be
-    /// shorter than it was asked for.
-    fn list_schedules(
-        &self,
-        namespace: Namespace,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Page<ScheduleRecord>>;
-
-    /// Deletes a schedule: its record first, and then a bounded part of its ledger. Says whether that was all:
-    /// otherwise it is called again. An instance that has the schedule meanwhile defines it anew, as of then; what it
-    /// claims may be deleted with the rest. A record that cannot be used is deleted, too.
-    fn delete_schedule(&self, schedule: ScheduleId, limit: Duration) -> Answer<'_, bool>;
-
-    /// Claims a tick for one attempt: if it was not claimed, or in place of the attempt it names, unless that
-    /// one succeeded or was the last. Answers with the run as it is afterwards.
-    ///
-    /// An entry of ticks that were not run is written in the same way, and finished at once.
-    ///
-    /// A claim does not look at the schedule's mark (see [`history`](Self::history)): its owner
-    /// reads the mark when it becomes the owner, and claims nothing at or below it.
-    fn claim(&self, claim: Claim, limit: Duration) -> Answer<'_, ClaimAnswer>;
-
-    /// Writes what came of an attempt, if it is the one on record and has no end yet. Answers with
-    /// the run as it is afterwards: a late finish finds another attempt, or an end.
-    fn finish(&self, finish: FinishRun, limit: Duration) -> Answer<'_, ClaimAnswer>;
-
-    /// Entries of a schedule's ledger, the last in their order first, with its mark: every run up to that
-    /// instant may have been purged. The mark never goes back and is never purged.
-    fn history(
-        &self,
-        schedule: ScheduleId,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, RunPage>;
-
-    /// The last entries of several ledgers, in the order the schedules were asked for: each page as
-    /// [`history`](Self::history) answers it from no place, without the mark. A ledger without entries is an empty page.
-    /// However many they are, they are read together, and each from its end only.
-    fn last_runs(
-        &self,
-        schedules: Vec<ScheduleId>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Vec<Page<crate::model::RunRecord>>>;
-
-    /// Purges runs of a schedule that started longer than `older_than` ago, except the latest
-    /// `keep`, and answers with what is gone, earliest instant first. Raises the mark first. Called by the
-    /// schedule's owner only, which claims and purges one after the other.
-    fn purge_runs(
-        &self,
-        schedule: ScheduleId,
-        older_than: Duration,
-        keep: usize,
-        limit: Duration,
-    ) -> Answer<'_, RunPage>;
-
-    // ----- upkeep
-
-    /// Removes records that are not needed any more, a part at a time: begin with no place, and go on from the place
-    /// in the answer until there is none. One part looks at a bounded number of records, and nothing in it
-    /// keeps the next ones from being looked at.
-    ///
-    /// - A lock goes that has been free for `retention.locks`, is not closed, and whose term lies 24 h behind
-    ///   the store's clock ([R5](crate::store#rules-of-safety)), with its fences.
-    /// - A lock whose holder has been dead for `retention.locks` becomes free, or closed if the holder asked
-    ///   for a [`lock_delay`](crate::store::Candidate::lock_delay). It keeps its term, and goes in its own time.
-    /// - A place in the queue goes whose session is dead.
-    /// - A session goes that has been dead for `retention.sessions`, unless a lock names it.
-    fn purge(
-        &self,
-        namespace: Namespace,
-        retention: Retention,
-        after: Option<Cursor>,
-        limit: Duration,
-    ) -> Answer<'_, Purged>;
 
     /// Streams the changes that concern these topics, as they happen, for as long as the stream is kept. Hints may
     /// be lost, late, or doubled, and decide nothing ([R12](crate::store#rules-of-safety)): they say where to look.

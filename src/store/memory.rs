@@ -18,12 +18,11 @@ use tokio::sync::broadcast;
 use self::rows::Records;
 #[cfg(feature = "testing")]
 use super::steps::Rows;
-use super::{Answer, Bell, Capabilities, Hint, Reach, Store, Topics, hints::resyncs, steps::Step};
+use super::{Answer, Bell, Capabilities, Hint, Op, Reach, Reply, Store, Topics, hints::resyncs, steps::Step};
 #[cfg(feature = "testing")]
 use crate::model::{LockId, SessionId};
 use crate::{
     clock::{Clock, SystemClock},
-    store_methods,
     sync::locked,
 };
 
@@ -118,8 +117,7 @@ impl MemoryStore {
         &self,
         step: impl FnOnce(&mut Step<'_, Records>) -> Result<T, Infallible> + Send + 'static,
     ) -> Answer<'_, T> {
-        let state = self.state.clone();
-        async move { Ok(state.step(step)) }.boxed()
+        async move { Ok(self.state.step(step)) }.boxed()
     }
 }
 
@@ -159,17 +157,67 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-macro_rules! at_once {
-    ($method:ident($($argument:ident: $type:ty),+) -> $answer:ty) => {
-        fn $method(&self, $($argument: $type,)+ _: Duration) -> Answer<'_, $answer> {
-            self.step(move |step| step.$method($($argument),+))
-        }
-    };
-}
-
 impl Store for MemoryStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("memory", Reach::Process, Some("the process itself"))
+    }
+
+    fn call(&self, op: Op, _: Duration) -> Answer<'_, Reply> {
+        match op {
+            Op::Open(open) => self.step(move |step| step.open(open).map(Reply::Open)),
+            Op::Beat(beat) => self.step(move |step| step.beat(beat).map(Reply::Beat)),
+            Op::Observe(sessions) => self.step(move |step| step.observe(sessions).map(Reply::Observe)),
+            Op::Declare(declaration) => self.step(move |step| step.declare(declaration).map(Reply::Declare)),
+            Op::Sessions(namespace, after, at_most) => {
+                self.step(move |step| step.sessions(namespace, after, at_most).map(Reply::Sessions))
+            }
+            Op::Take(takes, dead) => self.step(move |step| step.take(takes, dead).map(Reply::Take)),
+            Op::Release(releases) => self.step(move |step| step.release(releases).map(Reply::Release)),
+            Op::Wait(waits) => self.step(move |step| step.wait(waits).map(Reply::Wait)),
+            Op::StopWaiting(waits) => self.step(move |step| step.stop_waiting(waits).map(Reply::StopWaiting)),
+            Op::Waiters(lock, at_most) => {
+                self.step(move |step| step.waiters(lock, at_most).map(Reply::Waiters))
+            }
+            Op::Places(places) => self.step(move |step| step.places(places).map(Reply::Places)),
+            Op::SetValue(set) => self.step(move |step| step.set_value(set).map(Reply::SetValue)),
+            Op::Locks(locks) => self.step(move |step| step.locks(locks).map(Reply::Locks)),
+            Op::ListLocks(namespace, kind, after, at_most) => {
+                self.step(move |step| step.list_locks(namespace, kind, after, at_most).map(Reply::ListLocks))
+            }
+            Op::HeldBy(session, after, at_most) => {
+                self.step(move |step| step.held_by(session, after, at_most).map(Reply::HeldBy))
+            }
+            Op::LatestGrants(sessions, at_most) => {
+                self.step(move |step| step.latest_grants(sessions, at_most).map(Reply::LatestGrants))
+            }
+            Op::Revoke(revocation) => self.step(move |step| step.revoke(revocation).map(Reply::Revoke)),
+            Op::Define(define) => self.step(move |step| step.define(define).map(Reply::Define)),
+            Op::Instruct(schedule, instruction) => {
+                self.step(move |step| step.instruct(schedule, instruction).map(Reply::Instruct))
+            }
+            Op::Schedules(schedules) => {
+                self.step(move |step| step.schedules(schedules).map(Reply::Schedules))
+            }
+            Op::ListSchedules(namespace, after, at_most) => self
+                .step(move |step| step.list_schedules(namespace, after, at_most).map(Reply::ListSchedules)),
+            Op::DeleteSchedule(schedule) => {
+                self.step(move |step| step.delete_schedule(schedule).map(Reply::DeleteSchedule))
+            }
+            Op::Claim(claim) => self.step(move |step| step.claim(claim).map(Reply::Claim)),
+            Op::Finish(finish) => self.step(move |step| step.finish(finish).map(Reply::Finish)),
+            Op::History(schedule, after, at_most) => {
+                self.step(move |step| step.history(schedule, after, at_most).map(Reply::History))
+            }
+            Op::LastRuns(schedules, at_most) => {
+                self.step(move |step| step.last_runs(schedules, at_most).map(Reply::LastRuns))
+            }
+            Op::PurgeRuns(schedule, older_than, keep) => {
+                self.step(move |step| step.purge_runs(schedule, older_than, keep).map(Reply::PurgeRuns))
+            }
+            Op::Purge(namespace, retention, after) => {
+                self.step(move |step| step.purge(namespace, retention, after).map(Reply::Purge))
+            }
+        }
     }
 
     fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
@@ -182,6 +230,4 @@ impl Store for MemoryStore {
         // No operation here waits, on any runtime.
         self.step(|_| Ok(None))
     }
-
-    store_methods!(at_once);
 }

@@ -12,9 +12,9 @@ mod bell;
 mod contract;
 mod hints;
 mod memory;
-mod methods;
 #[cfg(feature = "mongodb")]
 pub mod mongo;
+mod operations;
 mod ops;
 mod presence;
 mod records;
@@ -37,6 +37,7 @@ pub(crate) use hints::hint_stream;
 #[cfg(feature = "testing")]
 pub use memory::Kept;
 pub use memory::MemoryStore;
+pub use operations::{Op, Operation, Reply, StoreExt};
 pub use ops::{
     BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE,
     MAX_REQUESTS, Open, Release, ReleaseTo, Revocation, SetValue, TERM_KEPT, Take, Wait,

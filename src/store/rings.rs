@@ -4,8 +4,8 @@
 //! is unknown.
 
 use super::{
-    BeatWrite, Bell, Declaration, Define, Instruction, Open, Release, ReleaseAnswer, Revocation,
-    RevokeAnswer, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Take, TakeAnswer, Wait,
+    BeatWrite, Bell, Declaration, Define, Instruction, Op, Open, Release, ReleaseAnswer, Reply, Revocation,
+    RevokeAnswer, ScheduleRecord, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Take, TakeAnswer, Wait,
 };
 use crate::{
     model::{Kind, ScheduleId, SessionId},
@@ -13,47 +13,60 @@ use crate::{
 };
 
 /// The bells of a write, by its answer; without one if its outcome is unknown. `None` if it rings none.
-pub(crate) type Ringing<A> = Option<Box<dyn FnOnce(Option<&A>) -> Vec<Bell> + Send>>;
+pub(crate) type Ringing = Option<Box<dyn FnOnce(Option<&Reply>) -> Vec<Bell> + Send>>;
+
+/// Returns the bells of an operation.
+pub(crate) fn of(op: &Op) -> Ringing {
+    match op {
+        Op::Open(write) => open(write),
+        Op::Beat(write) => beat(write),
+        Op::Declare(declaration) => declare(declaration),
+        Op::Take(takes, dead) => take(takes, dead),
+        Op::Release(releases) => release(releases),
+        Op::Wait(waits) => wait(waits),
+        Op::SetValue(set) => set_value(set),
+        Op::Revoke(revocation) => revoke(revocation),
+        Op::Define(definition) => define(definition),
+        Op::Instruct(schedule, instruction) => instruct(schedule, instruction),
+        _ => None,
+    }
+}
 
 /// Returns these bells, unless the answer says that there is no change.
-fn rung<A>(bells: Vec<Bell>, is_change: impl FnOnce(&A) -> bool + Send + 'static) -> Ringing<A> {
+fn rung(bells: Vec<Bell>, is_change: impl FnOnce(&Reply) -> bool + Send + 'static) -> Ringing {
     if bells.is_empty() {
         return None;
     }
     Some(Box::new(|answer| if answer.is_none_or(is_change) { bells } else { Vec::new() }))
 }
 
-/// For each part of a batch these bells, unless its answer says that there is no change.
-fn batch<A: 'static>(
-    bells: Vec<Vec<Bell>>,
-    is_change: impl Fn(&A) -> bool + Send + 'static,
-) -> Ringing<Vec<A>> {
+/// For each part of a batch these bells, unless the answer says that there is no change at its place.
+fn batch(bells: Vec<Vec<Bell>>, is_change: impl Fn(&Reply, usize) -> bool + Send + 'static) -> Ringing {
     if bells.iter().all(Vec::is_empty) {
         return None;
     }
-    Some(Box::new(move |answers: Option<&Vec<A>>| {
-        let is_change = |place| answers.and_then(|answers| answers.get(place)).is_none_or(&is_change);
+    Some(Box::new(move |answer: Option<&Reply>| {
+        let is_change = |place| answer.is_none_or(|answer| is_change(answer, place));
         let rung = bells.into_iter().enumerate().filter(|(place, _)| is_change(*place));
         rung.flat_map(|(_, bells)| bells).collect()
     }))
 }
 
-pub(crate) fn open(open: &Open) -> Ringing<SessionSeen> {
+fn open(open: &Open) -> Ringing {
     let spreads = open.shares.iter().map(|share| &share.spread);
     let nonce = open.nonce;
-    rung(Bell::member(&open.about.namespace, open.session, spreads), move |seen: &SessionSeen| {
-        seen.bears(nonce)
-    })
+    let bells = Bell::member(&open.about.namespace, open.session, spreads);
+    rung(bells, move |reply| matches!(reply, Reply::Open(seen) if seen.bears(nonce)))
 }
 
 /// Without an answer the namespace is unknown. The shares are said again with the next beat.
-pub(crate) fn beat(beat: &BeatWrite) -> Ringing<SessionSeen> {
+fn beat(beat: &BeatWrite) -> Ringing {
     let shares = beat.shares.as_ref()?;
     let mut spreads = beat.left.clone();
     spreads.extend(shares.iter().map(|share| share.spread.clone()));
     let nonce = beat.nonce;
     Some(Box::new(move |seen| match seen {
-        Some(SessionSeen::Alive(record)) if record.nonce == nonce => {
+        Some(Reply::Beat(SessionSeen::Alive(record))) if record.nonce == nonce => {
             Bell::member(&record.about.namespace, record.id, &spreads)
         }
         _ => Vec::new(),
@@ -62,11 +75,11 @@ pub(crate) fn beat(beat: &BeatWrite) -> Ringing<SessionSeen> {
 
 /// Without an answer its spreads are unknown: the instance that declared it does so again.
 #[allow(clippy::unnecessary_wraps, reason = "all of these have one form")]
-pub(crate) fn declare(declaration: &Declaration) -> Ringing<SessionSeen> {
+fn declare(declaration: &Declaration) -> Ringing {
     let Declaration { by, why, tell, .. } = declaration.clone();
     Some(Box::new(move |seen| match seen {
         // Only the first declaration is kept.
-        Some(SessionSeen::Dead(record))
+        Some(Reply::Declare(SessionSeen::Dead(record)))
             if record.death.as_ref().is_some_and(|death| death.by == by && death.why == why) =>
         {
             Bell::died(record, &tell)
@@ -75,58 +88,62 @@ pub(crate) fn declare(declaration: &Declaration) -> Ringing<SessionSeen> {
     }))
 }
 
-pub(crate) fn take(takes: &[Take], dead: &[SessionId]) -> Ringing<Vec<TakeAnswer>> {
+fn take(takes: &[Take], dead: &[SessionId]) -> Ringing {
     let bells = takes.iter().map(|take| Bell::changed(&take.lock).into_iter().collect()).collect();
     let may_close = !dead.is_empty();
-    batch(bells, move |answer| match answer {
-        TakeAnswer::Taken(_) => true,
-        // Perhaps by this take, after the death of its holder.
-        TakeAnswer::Closed(_) => may_close,
-        TakeAnswer::Held(_) | TakeAnswer::Refused(_) => false,
+    batch(bells, move |reply, place| match reply {
+        Reply::Take(answers) => answers.get(place).is_none_or(|answer| match answer {
+            TakeAnswer::Taken(_) => true,
+            // Perhaps by this take, after the death of its holder.
+            TakeAnswer::Closed(_) => may_close,
+            TakeAnswer::Held(_) | TakeAnswer::Refused(_) => false,
+        }),
+        _ => false,
     })
 }
 
-pub(crate) fn release(releases: &[Release]) -> Ringing<Vec<ReleaseAnswer>> {
+fn release(releases: &[Release]) -> Ringing {
     let bells = releases.iter().map(Bell::released).collect();
-    batch(bells, |answer| *answer == ReleaseAnswer::Released)
+    batch(bells, |reply, place| match reply {
+        Reply::Release(answers) => answers.get(place).is_none_or(|answer| *answer == ReleaseAnswer::Released),
+        _ => false,
+    })
 }
 
-pub(crate) fn wait(waits: &[Wait]) -> Ringing<()> {
-    rung(waits.iter().filter_map(|wait| Bell::queue(&wait.lock)).collect(), |()| true)
+fn wait(waits: &[Wait]) -> Ringing {
+    rung(waits.iter().filter_map(|wait| Bell::queue(&wait.lock)).collect(), |_| true)
 }
 
 /// All plan by the values of schedules. Those of other locks are their programs' own.
-pub(crate) fn set_value(set: &SetValue) -> Ringing<SetAnswer> {
+fn set_value(set: &SetValue) -> Ringing {
     let lock = Some(&set.lock).filter(|lock| lock.kind == Kind::Schedule);
-    rung(lock.and_then(Bell::changed).into_iter().collect(), |answer| *answer == SetAnswer::Set)
+    rung(lock.and_then(Bell::changed).into_iter().collect(), |reply| {
+        *reply == Reply::SetValue(SetAnswer::Set)
+    })
 }
 
-pub(crate) fn revoke(revocation: &Revocation) -> Ringing<RevokeAnswer> {
+fn revoke(revocation: &Revocation) -> Ringing {
     let bell = match revocation {
         Revocation::Ask { session, request } => Some(Bell::asked(*session, &request.lock)),
         Revocation::Force(request) => Bell::revoked(&request.lock),
         Revocation::Reopen(request) => Bell::changed(&request.lock),
     };
-    let is_change = |answer: &_| matches!(answer, RevokeAnswer::Asked | RevokeAnswer::Freed(_));
+    let is_change = |reply: &_| matches!(reply, Reply::Revoke(RevokeAnswer::Asked | RevokeAnswer::Freed(_)));
     rung(bell.into_iter().collect(), is_change)
 }
 
-pub(crate) fn define(define: &Define) -> Ringing<ScheduleSeen> {
+fn define(define: &Define) -> Ringing {
     let (term, timing, policies) = (define.term, define.timing.clone(), define.policies.clone());
     // A definition that was known already stands under the term of the instance that said it first.
-    of_schedule(&define.schedule, move |seen| match seen {
-        ScheduleSeen::Found(record) => record
-            .definition
-            .as_ref()
-            .is_some_and(|known| known.term == term && known.timing == timing && known.policies == policies),
-        ScheduleSeen::Absent | ScheduleSeen::Refused(_) => false,
+    of_schedule(&define.schedule, move |record| {
+        let known = record.definition.as_ref();
+        known.is_some_and(|it| it.term == term && it.timing == timing && it.policies == policies)
     })
 }
 
-pub(crate) fn instruct(schedule: &ScheduleId, instruction: &Instruction) -> Ringing<ScheduleSeen> {
+fn instruct(schedule: &ScheduleId, instruction: &Instruction) -> Ringing {
     let instruction = instruction.clone();
-    of_schedule(schedule, move |seen| {
-        let ScheduleSeen::Found(record) = seen else { return false };
+    of_schedule(schedule, move |record| {
         let pause = record.pause.as_ref();
         match instruction {
             Instruction::Pause { by, why } => {
@@ -141,9 +158,14 @@ pub(crate) fn instruct(schedule: &ScheduleId, instruction: &Instruction) -> Ring
 
 fn of_schedule(
     schedule: &ScheduleId,
-    is_change: impl FnOnce(&ScheduleSeen) -> bool + Send + 'static,
-) -> Ringing<ScheduleSeen> {
-    rung(vec![Bell::schedule(schedule)], is_change)
+    is_change: impl FnOnce(&ScheduleRecord) -> bool + Send + 'static,
+) -> Ringing {
+    rung(vec![Bell::schedule(schedule)], |reply| match reply {
+        Reply::Define(ScheduleSeen::Found(record)) | Reply::Instruct(ScheduleSeen::Found(record)) => {
+            is_change(record)
+        }
+        _ => false,
+    })
 }
 
 #[cfg(test)]
@@ -159,7 +181,7 @@ mod tests {
         LockId { namespace: "shop".parse().unwrap(), kind, key: Key::new(key).unwrap() }
     }
 
-    fn of<A>(rung: Ringing<A>, answer: Option<&A>) -> Vec<News> {
+    fn news(rung: Ringing, answer: Option<&Reply>) -> Vec<News> {
         let bells = rung.map(|rung| rung(answer)).unwrap_or_default();
         bells.into_iter().map(|bell| bell.news).collect()
     }
@@ -174,17 +196,17 @@ mod tests {
     fn of_a_batch_those_ring_that_changed_something() {
         let takes = ["a", "b", "c", "d"].map(|key| take_of(task(key)));
         let record = |key| LockRecord::new(task(key), Term::first(StoreTime::from_millis(5)));
-        let answers = vec![
+        let answers = Reply::Take(vec![
             TakeAnswer::Taken(record("a")),
             TakeAnswer::Held(record("b")),
             TakeAnswer::Closed(record("c")),
             TakeAnswer::Refused(Refusal::Foreign),
-        ];
-        let news = |keys: &[&str]| keys.iter().map(|key| News::Lock(task(key))).collect::<Vec<_>>();
-        assert_eq!(of(take(&takes, &[]), Some(&answers)), news(&["a"]));
+        ]);
+        let of = |keys: &[&str]| keys.iter().map(|key| News::Lock(task(key))).collect::<Vec<_>>();
+        assert_eq!(news(take(&takes, &[]), Some(&answers)), of(&["a"]));
         let dead = [SessionId::from_u128(2)];
-        assert_eq!(of(take(&takes, &dead), Some(&answers)), news(&["a", "c"]), "it may have closed it");
-        assert_eq!(of(take(&takes, &[]), None), news(&["a", "b", "c", "d"]), "nobody knows which");
+        assert_eq!(news(take(&takes, &dead), Some(&answers)), of(&["a", "c"]), "it may have closed it");
+        assert_eq!(news(take(&takes, &[]), None), of(&["a", "b", "c", "d"]), "nobody knows which");
     }
 
     #[test]
@@ -200,8 +222,14 @@ mod tests {
         };
         assert!(release(&[release_to(ReleaseTo::FreeUnlessWanted), release_to(ReleaseTo::Free)]).is_none());
         let told = [release_to(ReleaseTo::FreeFor(vec![SessionId::from_u128(2)]))];
-        assert_eq!(of(release(&told), Some(&vec![ReleaseAnswer::Released])), [News::Lock(lock.clone())]);
-        assert_eq!(of(release(&told), None), [News::Lock(lock.clone())]);
-        assert_eq!(of(release(&told), Some(&vec![ReleaseAnswer::Refused(Refusal::Foreign)])), []);
+        assert_eq!(
+            news(release(&told), Some(&Reply::Release(vec![ReleaseAnswer::Released]))),
+            [News::Lock(lock.clone())]
+        );
+        assert_eq!(news(release(&told), None), [News::Lock(lock.clone())]);
+        assert_eq!(
+            news(release(&told), Some(&Reply::Release(vec![ReleaseAnswer::Refused(Refusal::Foreign)]))),
+            []
+        );
     }
 }

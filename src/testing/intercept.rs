@@ -2,7 +2,6 @@
 
 mod counting;
 mod faulty;
-mod operation;
 mod slow;
 
 use std::{fmt, panic, sync::Arc, time::Duration};
@@ -11,18 +10,13 @@ use futures::{FutureExt, TryFutureExt, future, stream::BoxStream};
 
 pub use counting::{Counting, Counts};
 pub use faulty::{Faulty, Rates};
-pub use operation::Operation;
 pub use slow::Slow;
 
+pub use crate::store::Operation;
 use crate::{
     error::{Applied, StoreError},
-    model::{Kind, LockId, Namespace, Retention, RunRecord, ScheduleId, SessionId},
-    store::{
-        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
-        Hint, Instruction, LockRecord, LockSeen, Open, Page, Presence, Purged, Queue, Release, ReleaseAnswer,
-        Revocation, RevokeAnswer, RunPage, ScheduleRecord, ScheduleSeen, SessionRecord, SessionSeen,
-        SetAnswer, SetValue, Store, Take, TakeAnswer, Ticket, Topics, Wait,
-    },
+    model::SessionId,
+    store::{Answer, Capabilities, Hint, Op, Presence, Reply, Store, Topics},
 };
 
 /// A call on its way to the store.
@@ -158,9 +152,6 @@ pub struct Intercepted<I> {
     intercept: Arc<I>,
 }
 
-/// Function that sends a call with those arguments.
-type Sending<A, T> = for<'s> fn(&'s dyn Store, A, Duration) -> Answer<'s, T>;
-
 impl<I: Intercept> Intercepted<I> {
     /// A store around that one.
     pub fn new(store: Arc<dyn Store>, intercept: I) -> Self {
@@ -173,34 +164,6 @@ impl<I: Intercept> Intercepted<I> {
         &self.intercept
     }
 
-    fn pass<A, T>(&self, call: Call, arguments: A, send: Sending<A, T>) -> Answer<'_, T>
-    where
-        A: Clone + Send + 'static,
-        T: Send + 'static,
-    {
-        async move {
-            let course = self.intercept.decide(&call);
-            if course == Course::PLAIN {
-                return send(&*self.store, arguments, call.limit).await;
-            }
-            let store = Arc::clone(&self.store);
-            let errand = tokio::spawn(run(store, course, call, arguments, send));
-            let answer = async {
-                match errand.await {
-                    Ok(Some(answer)) => answer,
-                    Ok(None) => future::pending().await,
-                    Err(failed) => match failed.try_into_panic() {
-                        Ok(panic) => panic::resume_unwind(panic),
-                        Err(_) => Err(self.error(&call, Applied::Unknown, "the runtime ended")),
-                    },
-                }
-            };
-            let late = |_| Err(self.error(&call, Applied::Unknown, "no answer within the limit"));
-            tokio::time::timeout(call.limit, answer).await.unwrap_or_else(late)
-        }
-        .boxed()
-    }
-
     fn error(&self, call: &Call, applied: Applied, cause: &'static str) -> StoreError {
         error(&*self.store, call, applied, cause)
     }
@@ -211,18 +174,12 @@ fn error(store: &dyn Store, call: &Call, applied: Applied, cause: &'static str) 
 }
 
 /// The whole way of a call; nothing if no answer ever arrives.
-async fn run<A: Clone + Send + 'static, T: Send + 'static>(
-    store: Arc<dyn Store>,
-    course: Course,
-    call: Call,
-    arguments: A,
-    send: Sending<A, T>,
-) -> Option<Result<T, StoreError>> {
+async fn run(store: Arc<dyn Store>, course: Course, call: Call, op: Op) -> Option<Result<Reply, StoreError>> {
     let Course { before, fault, after } = course;
     let failed = |applied, cause| Some(Err(error(&*store, &call, applied, cause)));
     wait(before).await;
     let answer = match fault {
-        None => Some(send(&*store, arguments, call.limit).await),
+        None => Some(store.call(op, call.limit).await),
         Some(Fault::Refused) => failed(Applied::No, "refused on purpose"),
         Some(Fault::Forbidden) => {
             let (name, doing) = (store.capabilities().name, call.operation.doing());
@@ -230,24 +187,24 @@ async fn run<A: Clone + Send + 'static, T: Send + 'static>(
         }
         Some(Fault::RequestLost) => failed(Applied::Unknown, "request lost on purpose"),
         Some(Fault::AnswerLost) => {
-            let _lost = send(&*store, arguments, call.limit).await;
+            let _lost = store.call(op, call.limit).await;
             failed(Applied::Unknown, "answer lost on purpose")
         }
         Some(Fault::Swallowed) => None,
         Some(Fault::Hang) => {
-            let _lost = send(&*store, arguments, call.limit).await;
+            let _lost = store.call(op, call.limit).await;
             None
         }
         Some(Fault::Twice) => {
-            let _lost = send(&*store, arguments.clone(), call.limit).await;
-            Some(send(&*store, arguments, call.limit).await)
+            let _lost = store.call(op.clone(), call.limit).await;
+            Some(store.call(op, call.limit).await)
         }
         Some(Fault::Echo(later)) => {
-            let answer = send(&*store, arguments.clone(), call.limit).await;
+            let answer = store.call(op.clone(), call.limit).await;
             let store = Arc::clone(&store);
             tokio::spawn(async move {
                 wait(later).await;
-                let _unheard = send(&*store, arguments, call.limit).await;
+                let _unheard = store.call(op, call.limit).await;
             });
             Some(answer)
         }
@@ -263,73 +220,63 @@ async fn wait(time: Duration) {
     }
 }
 
-macro_rules! operations {
-    ($($operation:ident $method:ident($($argument:ident: $type:ty),+) -> $answer:ty, $keys:expr;)+) => {
-        impl<I: Intercept> Store for Intercepted<I> {
-            fn capabilities(&self) -> Capabilities {
-                self.store.capabilities()
-            }
-
-            $(fn $method(&self, $($argument: $type,)+ limit: Duration) -> Answer<'_, $answer> {
-                let call = Call { operation: Operation::$operation, keys: $keys, limit };
-                self.pass(call, ($($argument,)+), |store, ($($argument,)+), limit| {
-                    store.$method($($argument,)+ limit)
-                })
-            })+
-
-            fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
-                self.intercept.hints(self.store.hints(topics))
-            }
-
-            // It goes to no record: nothing happens to it.
-            fn presence(&self, session: SessionId) -> Answer<'_, Option<Presence>> {
-                self.store.presence(session)
-            }
-
-            fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
-                let intercept = Arc::clone(&self.intercept);
-                let around = |store| Arc::new(Intercepted { store, intercept }) as Arc<dyn Store>;
-                self.store.dedicated().map_ok(|store| store.map(around)).boxed()
-            }
-        }
-    };
+/// Returns how many locks, sessions or runs that names.
+fn keys(op: &Op) -> usize {
+    match op {
+        Op::Observe(sessions) | Op::LatestGrants(sessions, _) => sessions.len(),
+        Op::Take(takes, _) => takes.len(),
+        Op::Release(releases) => releases.len(),
+        Op::Wait(waits) => waits.len(),
+        Op::StopWaiting(places) | Op::Places(places) => places.len(),
+        Op::Locks(locks) => locks.len(),
+        Op::Schedules(schedules) | Op::LastRuns(schedules, _) => schedules.len(),
+        _ => 1,
+    }
 }
 
-operations! {
-    Open open(open: Open) -> SessionSeen, 1;
-    Beat beat(beat: BeatWrite) -> SessionSeen, 1;
-    Observe observe(sessions: Vec<SessionId>) -> Vec<SessionSeen>, sessions.len();
-    Declare declare(declaration: Declaration) -> SessionSeen, 1;
-    Sessions sessions(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<SessionRecord>, 1;
-    Take take(takes: Vec<Take>, dead: Vec<SessionId>) -> Vec<TakeAnswer>, takes.len();
-    Release release(releases: Vec<Release>) -> Vec<ReleaseAnswer>, releases.len();
-    Wait wait(waits: Vec<Wait>) -> (), waits.len();
-    StopWaiting stop_waiting(waits: Vec<(LockId, SessionId, Ticket)>) -> (), waits.len();
-    Waiters waiters(lock: LockId, at_most: usize) -> Queue, 1;
-    Places places(places: Vec<(LockId, SessionId, Ticket)>) -> Vec<bool>, places.len();
-    SetValue set_value(set: SetValue) -> SetAnswer, 1;
-    Locks locks(locks: Vec<LockId>) -> Vec<LockSeen>, locks.len();
-    ListLocks list_locks(
-        namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize
-    ) -> Page<LockRecord>, 1;
-    HeldBy held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>, 1;
-    LatestGrants latest_grants(sessions: Vec<SessionId>, at_most: usize) -> Vec<LockRecord>, sessions.len();
-    Revoke revoke(revocation: Revocation) -> RevokeAnswer, 1;
-    Define define(define: Define) -> ScheduleSeen, 1;
-    Instruct instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen, 1;
-    Schedules schedules(schedules: Vec<ScheduleId>) -> Vec<ScheduleSeen>, schedules.len();
-    ListSchedules list_schedules(
-        namespace: Namespace, after: Option<Cursor>, at_most: usize
-    ) -> Page<ScheduleRecord>, 1;
-    DeleteSchedule delete_schedule(schedule: ScheduleId) -> bool, 1;
-    Claim claim(claim: Claim) -> ClaimAnswer, 1;
-    Finish finish(finish: FinishRun) -> ClaimAnswer, 1;
-    History history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage, 1;
-    LastRuns last_runs(
-        schedules: Vec<ScheduleId>, at_most: usize
-    ) -> Vec<Page<RunRecord>>, schedules.len();
-    PurgeRuns purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage, 1;
-    Purge purge(namespace: Namespace, retention: Retention, after: Option<Cursor>) -> Purged, 1;
+impl<I: Intercept> Store for Intercepted<I> {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn call(&self, op: Op, limit: Duration) -> Answer<'_, Reply> {
+        let call = Call { operation: op.operation(), keys: keys(&op), limit };
+        async move {
+            let course = self.intercept.decide(&call);
+            if course == Course::PLAIN {
+                return self.store.call(op, limit).await;
+            }
+            let errand = tokio::spawn(run(Arc::clone(&self.store), course, call, op));
+            let answer = async {
+                match errand.await {
+                    Ok(Some(answer)) => answer,
+                    Ok(None) => future::pending().await,
+                    Err(failed) => match failed.try_into_panic() {
+                        Ok(panic) => panic::resume_unwind(panic),
+                        Err(_) => Err(self.error(&call, Applied::Unknown, "the runtime ended")),
+                    },
+                }
+            };
+            let late = |_| Err(self.error(&call, Applied::Unknown, "no answer within the limit"));
+            tokio::time::timeout(limit, answer).await.unwrap_or_else(late)
+        }
+        .boxed()
+    }
+
+    fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
+        self.intercept.hints(self.store.hints(topics))
+    }
+
+    // It goes to no record: nothing happens to it.
+    fn presence(&self, session: SessionId) -> Answer<'_, Option<Presence>> {
+        self.store.presence(session)
+    }
+
+    fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
+        let intercept = Arc::clone(&self.intercept);
+        let around = |store| Arc::new(Intercepted { store, intercept }) as Arc<dyn Store>;
+        self.store.dedicated().map_ok(|store| store.map(around)).boxed()
+    }
 }
 
 #[cfg(test)]

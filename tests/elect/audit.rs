@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tenure::{
     Elect,
     model::{Kind, LockId},
-    store::{Candidate, LockSeen, Store, Take, TakeAnswer, Ticket},
+    store::{Candidate, LockSeen, Store, StoreExt, Take, TakeAnswer, Ticket},
     testing::{Counting, Faulty, Intercept, Intercepted, Operation, Rates},
 };
 use tokio::time::Instant;

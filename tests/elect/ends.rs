@@ -6,7 +6,7 @@ use tenure::{
     Event, Loss,
     elect::{EventStream, JobEnd, Lease},
     model::Why,
-    store::{Declaration, Evidence, Store},
+    store::{Declaration, Evidence, Store, StoreExt},
     testing::{Counting, Fault, Faulty, Intercept, Operation, Rates},
 };
 

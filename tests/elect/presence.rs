@@ -15,10 +15,7 @@ use tenure::{
     Applied, Elect, Event, StoreError,
     elect::JobEnd,
     model::SessionId,
-    store::{
-        Answer, Capabilities, Declaration, Hint, MemoryStore, Open, Presence, SessionSeen, Store, Topics,
-    },
-    store_methods,
+    store::{Answer, Capabilities, Hint, MemoryStore, Op, Presence, Reply, Store, Topics},
     testing::{Fault, Faulty, Intercept, Intercepted, Operation},
 };
 use tokio::task::yield_now;
@@ -70,14 +67,16 @@ impl Store for Watching {
         })
     }
 
-    fn open(&self, open: Open, limit: Duration) -> Answer<'_, SessionSeen> {
-        self.opened.lock().unwrap().push((open.session, self.keeps(open.session)));
-        self.store.open(open, limit)
-    }
-
-    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, SessionSeen> {
-        self.declared.lock().unwrap().push((declaration.session, self.keeps(declaration.session)));
-        self.store.declare(declaration, limit)
+    fn call(&self, op: Op, limit: Duration) -> Answer<'_, Reply> {
+        match &op {
+            Op::Open(open) => self.opened.lock().unwrap().push((open.session, self.keeps(open.session))),
+            Op::Declare(declaration) => {
+                let session = declaration.session;
+                self.declared.lock().unwrap().push((session, self.keeps(session)));
+            }
+            _ => {}
+        }
+        self.store.call(op, limit)
     }
 
     fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
@@ -86,13 +85,6 @@ impl Store for Watching {
 
     fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
         self.store.dedicated()
-    }
-
-    store_methods! {
-        to store:
-        beat observe sessions take release wait stop_waiting waiters places set_value locks list_locks
-        held_by latest_grants revoke define instruct schedules list_schedules delete_schedule claim finish
-        history last_runs purge_runs purge
     }
 }
 

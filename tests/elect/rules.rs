@@ -12,7 +12,7 @@ use tenure::{
     Elect, Error, Event, Loss,
     elect::{Busy, JobEnd, JobHandle, Lease, Locked, Unlocked},
     model::SessionId,
-    store::{Declaration, Evidence, Revocation, Store},
+    store::{Declaration, Evidence, Revocation, Store, StoreExt},
     testing::{Course, Fault, Faulty, Intercept, Intercepted, Operation, Rates},
 };
 use tokio::time::Instant;

@@ -14,7 +14,7 @@ use tenure::{
     clock::Moment,
     elect::{JobEnd, Lease},
     model::{SessionId, StoreTime, Why},
-    store::{BeatWrite, MemoryStore, Nonce, Request, Revocation, SessionSeen, Store},
+    store::{BeatWrite, MemoryStore, Nonce, Request, Revocation, SessionSeen, Store, StoreExt},
     testing::{Course, Fault, Faulty, Intercept, Operation, Rates, TestClock},
 };
 use tokio::sync::oneshot;

@@ -5,7 +5,7 @@ use std::{sync::mpsc, time::Duration};
 use tenure::{
     Elect, ElectConfig, Loss,
     elect::{JobEnd, Status},
-    store::{MemoryStore, SessionRecord, Store},
+    store::{MemoryStore, SessionRecord, StoreExt},
 };
 use tokio::runtime::{Builder, Runtime};
 

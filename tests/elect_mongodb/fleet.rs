@@ -8,11 +8,11 @@ use std::{
 
 use mongodb::bson::{Document, doc};
 use tenure::{
-    Elect, ElectConfig, Error, Event, Lease,
+    Elect, ElectConfig, Error, Event, Lease, StoreError,
     elect::{Builder, Busy, EventStream, JobHandle, KeyRequest},
     model::{Key, Kind, LockId, SessionId},
     store::{
-        Answer, LockRecord, SessionRecord, Store,
+        LockRecord, SessionRecord, StoreExt,
         mongo::{MongoOptions, MongoStore},
     },
 };
@@ -129,7 +129,7 @@ impl Place {
 }
 
 /// Asks until the store answers: it may be in the middle of whatever the test does to it.
-async fn answered<'a, T>(mut ask: impl FnMut() -> Answer<'a, T>) -> T {
+async fn answered<T, F: Future<Output = Result<T, StoreError>>>(mut ask: impl FnMut() -> F) -> T {
     let look = async || match ask().await {
         Err(error) if error.is_retryable() => Err(error),
         answer => Ok(answer.unwrap()),

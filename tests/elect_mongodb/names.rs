@@ -3,7 +3,7 @@
 use tenure::{
     elect::{Busy, JobEnd},
     model::SessionId,
-    store::{About, Nonce, Open, Store, mongo::MongoStore},
+    store::{About, Nonce, Open, StoreExt, mongo::MongoStore},
 };
 
 use crate::captured::Log;

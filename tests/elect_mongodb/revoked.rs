@@ -4,7 +4,7 @@ use tenure::{
     Elect, Event, Lease, Loss,
     elect::Campaign,
     model::{Holder, Why},
-    store::{Request, Revocation, RevokeAnswer, Store, mongo::MongoStore},
+    store::{Request, Revocation, RevokeAnswer, StoreExt, mongo::MongoStore},
 };
 
 use crate::elect_mongodb::{

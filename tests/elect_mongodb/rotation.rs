@@ -16,7 +16,7 @@ use tenure::{
     elect::{Status, Work},
     model::{Kind, LockId, SessionId},
     store::{
-        Candidate, Hint, News, Store, Take, Ticket, Topic,
+        Candidate, Hint, News, Store, StoreExt, Take, Ticket, Topic,
         mongo::{MongoOptions, MongoStore},
     },
 };

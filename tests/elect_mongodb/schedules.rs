@@ -17,7 +17,7 @@ use tenure::{
     model::{Entry, Outcome, RunRecord, ScheduleId, StoreTime, Why},
     schedule::{Misfire, Overlap, Schedule, Tick},
     store::{
-        Store,
+        StoreExt,
         mongo::{MongoOptions, MongoStore},
     },
 };

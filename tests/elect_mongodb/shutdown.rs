@@ -8,7 +8,7 @@ use std::{
 
 use tenure::{
     Applied, Elect,
-    store::{Store, mongo::MongoOptions},
+    store::{StoreExt, mongo::MongoOptions},
 };
 
 use crate::elect_mongodb::fleet::{LIMIT, Place, lock, replica_set, rounds, steady, within};

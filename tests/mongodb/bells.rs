@@ -23,7 +23,7 @@ use tenure::{
     Applied, StoreError,
     model::{LockId, SessionId},
     store::{
-        Hint, LockSeen, News, Release, ReleaseTo, Store, Topic,
+        Hint, LockSeen, News, Release, ReleaseTo, Store, StoreExt, Topic,
         mongo::{MongoOptions, MongoStore, bare, index_script},
     },
 };

@@ -15,7 +15,7 @@ use tenure::{
     elect::Acquired,
     model::{Kind, LockId, Outcome, RunId, StoreTime, Term},
     spread::Task,
-    store::{Claim, FinishRun, Release, ReleaseTo, Store, TakeAnswer, Wait, mongo::MongoStore},
+    store::{Claim, FinishRun, Release, ReleaseTo, Store, StoreExt, TakeAnswer, Wait, mongo::MongoStore},
 };
 use tenure_conformance::{Fixture, LIMIT};
 use tokio::{sync::mpsc, task::JoinHandle};

@@ -7,13 +7,10 @@ use std::{
     time::Duration,
 };
 
-use futures::{
-    StreamExt,
-    future::{BoxFuture, select_all},
-};
+use futures::{StreamExt, future::select_all};
 use tenure::{
     model::SessionId,
-    store::{Hint, SessionSeen, Store, Take, mongo::MongoOptions},
+    store::{Hint, SessionSeen, Store, StoreExt, Take, mongo::MongoOptions},
     testing::{Counting, Fault, Faulty, Intercept, Operation},
 };
 use tenure_conformance::LIMIT;
@@ -49,7 +46,7 @@ async fn beats_wait_behind_nothing_and_a_dedicated_store_behind_nothing_of_the_f
         let take = Take { lock, by: fixture.candidate(fixture.session(), 1) };
         place.store.take(vec![take], Vec::new(), 10 * wait::LIMIT)
     };
-    let mut hanging: Vec<BoxFuture<'_, _>> = (0..AT_ONCE).map(take).collect();
+    let mut hanging: Vec<_> = (0..AT_ONCE).map(take).collect();
     tokio::select! {
         () = proxy.until_dropped("findAndModify", AT_ONCE.into()) => {}
         (answer, ..) = select_all(&mut hanging) => panic!("{answer:?} does not hang"),

@@ -11,7 +11,7 @@ use tenure::{
     model::{LockId, MAX_NUMBER, Outcome, Retention, RunId, StoreTime, Term, Value, Why},
     store::{
         Candidate, Claim, ClaimAnswer, Declaration, Evidence, FinishRun, LockSeen, Refusal, Release,
-        ReleaseTo, Request, Revocation, SessionSeen, SetValue, Take,
+        ReleaseTo, Request, Revocation, SessionSeen, SetValue, StoreExt, Take,
     },
 };
 use tenure_conformance::{Fixture, LIMIT};

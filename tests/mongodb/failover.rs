@@ -28,7 +28,7 @@ use tenure::{
     Applied, StoreError,
     model::{LockId, SessionId, Term},
     store::{
-        Answer, LockRecord, LockSeen, Release, ReleaseAnswer, ReleaseTo, Store, Take, TakeAnswer, Ticket,
+        LockRecord, LockSeen, Release, ReleaseAnswer, ReleaseTo, StoreExt, Take, TakeAnswer, Ticket,
         mongo::MongoOptions,
     },
 };
@@ -125,7 +125,10 @@ impl Round {
     }
 
     /// Repeats an operation until it is answered; tells whether any attempt's outcome is unknown.
-    async fn resolved<'a, T>(&self, mut attempt: impl FnMut() -> Answer<'a, T>) -> (T, bool) {
+    async fn resolved<T, F>(&self, mut attempt: impl FnMut() -> F) -> (T, bool)
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
         let mut unconfirmed = false;
         loop {
             match attempt().await {

@@ -18,7 +18,7 @@ use tenure::{
     Applied,
     model::{LockId, SessionId, Term},
     store::{
-        LockRecord, TakeAnswer, Wait,
+        LockRecord, StoreExt, TakeAnswer, Wait,
         mongo::{Armed, FENCE_SLOTS, Fence, Stale},
     },
 };

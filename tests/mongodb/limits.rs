@@ -15,7 +15,7 @@ use tenure::{
     model::{Holder, LockId, Outcome, Retention, RunId, StoreTime, Term, Why},
     store::{
         Claim, Declaration, Define, Evidence, FinishRun, Instruction, LockRecord, LockSeen, Release,
-        ReleaseTo, Request, Revocation, RunNow, SetValue, Store, Take, TakeAnswer, Ticket, Wait,
+        ReleaseTo, Request, Revocation, RunNow, SetValue, StoreExt, Take, TakeAnswer, Ticket, Wait,
         mongo::{MongoOptions, MongoStore},
     },
 };

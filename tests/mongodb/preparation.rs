@@ -6,7 +6,7 @@ use mongodb::{
     bson::{Bson, DateTime, Document, doc},
 };
 use tenure::store::{
-    Store,
+    Store, StoreExt,
     mongo::{ConnectError, MongoOptions, MongoStore, index_script},
 };
 use tenure_conformance::LIMIT;

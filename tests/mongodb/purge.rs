@@ -5,7 +5,7 @@ use std::time::Duration;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use tenure::{
     model::Retention,
-    store::{Purged, Store, TakeAnswer},
+    store::{Purged, StoreExt, TakeAnswer},
 };
 use tenure_conformance::{Fixture, LIMIT};
 

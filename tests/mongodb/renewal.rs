@@ -19,7 +19,7 @@ use tenure::{
     StoreError,
     model::{Key, Kind, LockId},
     store::{
-        LockSeen, SessionSeen, Store,
+        LockSeen, SessionSeen, Store, StoreExt,
         mongo::{MongoOptions, MongoStore},
     },
 };

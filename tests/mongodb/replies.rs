@@ -11,7 +11,7 @@ use mongodb::{
 };
 use tenure::{
     model::{Value, Why},
-    store::{LockSeen, Store, Take, mongo::MongoOptions},
+    store::{LockSeen, StoreExt, Take, mongo::MongoOptions},
 };
 use tenure_conformance::LIMIT;
 

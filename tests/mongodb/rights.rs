@@ -12,7 +12,7 @@ use tenure::{
     Applied,
     model::SessionId,
     store::{
-        Hint, LockSeen, News, SessionSeen, Store, Take, Topic, Wait,
+        Hint, LockSeen, News, SessionSeen, Store, StoreExt, Take, Topic, Wait,
         mongo::{ConnectError, MongoOptions, MongoStore, bare},
     },
 };

@@ -14,7 +14,7 @@ use tenure::{
     model::{Entry, Kind, LockId, Retention, RunId, ScheduleId, Skipped, StoreTime, Term, Why},
     store::{
         Claim, Define, FinishRun, Instruction, Release, ReleaseAnswer, ReleaseTo, Revocation, RunNow,
-        ScheduleSeen, Store, Take, Ticket, Wait, mongo::MongoOptions,
+        ScheduleSeen, Store, StoreExt, Take, Ticket, Wait, mongo::MongoOptions,
     },
 };
 use tenure_conformance::{Fixture, LIMIT};

@@ -8,7 +8,7 @@ use mongodb::bson::doc;
 use tenure::{
     Applied, StoreError,
     store::{
-        Hint, Store, Take, TakeAnswer,
+        Hint, Store, StoreExt, Take, TakeAnswer,
         mongo::{ConnectError, MongoOptions, MongoStore},
     },
 };

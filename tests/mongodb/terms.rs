@@ -5,7 +5,7 @@ use std::time::Duration;
 use mongodb::bson::{DateTime, Document, doc};
 use tenure::{
     model::{LockId, Retention, Term},
-    store::{Purged, ReleaseTo, Store},
+    store::{Purged, ReleaseTo, StoreExt},
 };
 use tenure_conformance::{Fixture, LIMIT};
 

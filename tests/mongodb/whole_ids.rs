@@ -10,7 +10,7 @@ use mongodb::{
     bson::{Bson, Document, doc},
     event::{EventHandler, command::CommandEvent},
 };
-use tenure::store::mongo::MongoOptions;
+use tenure::{store::StoreExt, store::mongo::MongoOptions};
 
 /// Options for a store whose operations fail if they write without whole ids.
 pub(crate) fn checked() -> MongoOptions {

@@ -5,18 +5,13 @@ use std::{sync::Arc, time::Duration};
 use futures::{FutureExt, stream::BoxStream};
 use tenure::{
     StoreError,
-    model::{
-        Entry, Kind, LockId, MAX_NUMBER, Namespace, Retention, Rules, RunRecord, ScheduleId, SessionId,
-        StoreTime,
-    },
+    model::{Entry, Kind, LockId, MAX_NUMBER, Namespace, Retention, Rules, ScheduleId, SessionId, StoreTime},
     store::{
-        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, Evidence,
-        FinishRun, Held, Hint, Instruction, LockRecord, LockSeen, MemoryStore, Open, Page, Pause, Presence,
-        Purged, Release, ReleaseAnswer, ReleaseTo, Revocation, RevokeAnswer, RunPage, ScheduleRecord,
-        ScheduleSeen, SessionRecord, SessionSeen, SetAnswer, SetValue, Store, Take, TakeAnswer, Ticket,
-        Topics, Wait,
+        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Define, Evidence, Hint, Instruction, LockRecord,
+        MemoryStore, Op, Open, Pause, Presence, Release, ReleaseTo, Reply, Revocation, ScheduleRecord,
+        ScheduleSeen, SessionRecord, SessionSeen, SetValue, Store, StoreExt, Take, TakeAnswer, Ticket,
+        Topics,
     },
-    store_methods,
 };
 use tenure_conformance::LIMIT;
 
@@ -288,15 +283,193 @@ impl Mutant {
         }
         Ok(())
     }
-}
 
-fn alive(sighting: SessionSeen) -> SessionSeen {
-    match sighting {
-        SessionSeen::Dead(mut record) => {
-            record.death = None;
-            SessionSeen::Alive(record)
+    /// Spoils a call on its way to the store.
+    async fn before(&self, op: &mut Op, limit: Duration) -> Result<(), StoreError> {
+        match op {
+            Op::Beat(beat) => self.before_beat(beat, limit).await?,
+            Op::Declare(declaration) => {
+                let wrong = match (&declaration.ground, self.mutation) {
+                    (Evidence::Unbeaten { .. }, Mutation::DeclaresByAnyNonce) => true,
+                    (Evidence::Missing { .. }, Mutation::BuriesTheLivingAsMissing) => {
+                        self.session(declaration.session).await?.is_some()
+                    }
+                    _ => false,
+                };
+                if wrong {
+                    declaration.ground = Evidence::Operator;
+                }
+            }
+            Op::Wait(waits) if self.is(Mutation::WaitingAgainLosesThePlace) => {
+                let places = waits.iter().map(|wait| (wait.lock.clone(), wait.by.session, wait.by.ticket));
+                self.store.stop_waiting(places.collect(), limit).await?;
+            }
+            Op::StopWaiting(waits) if self.is(Mutation::NobodyLeaves) => waits.clear(),
+            Op::StopWaiting(waits) if self.is(Mutation::LeavingTakesOthersAlong) => {
+                for (lock, session, _) in waits.clone() {
+                    let queue = self.store.waiters(lock.clone(), usize::MAX, limit).await?;
+                    let same = queue.waiters.into_iter().filter(|waiter| waiter.by.session == session);
+                    waits.extend(same.map(|waiter| (lock.clone(), session, waiter.by.ticket)));
+                }
+            }
+            Op::SetValue(set) if self.is(Mutation::ValueIgnoresTerm) => {
+                if let Some((record, _)) = self.held(&set.lock, set.session).await? {
+                    set.term = record.term;
+                }
+            }
+            Op::Revoke(revocation) => {
+                let meant = match revocation {
+                    Revocation::Force(request) if self.is(Mutation::ForceIgnoresTerm) => Some(request),
+                    Revocation::Reopen(request) if self.is(Mutation::ReopenIgnoresTerm) => Some(request),
+                    _ => None,
+                };
+                if let Some(request) = meant
+                    && let Some(record) = self.lock(&request.lock).await?
+                {
+                    request.term = record.term;
+                }
+            }
+            Op::Define(define) => {
+                let known = self.schedule(&define.schedule).await?.definition;
+                match (self.mutation, known) {
+                    (Mutation::SmallerTermDefines, Some(known)) => define.term = define.term.max(known.term),
+                    (Mutation::SinceMovesWithThePolicies, Some(known))
+                        if known.policies != define.policies =>
+                    {
+                        let other = Rules::new("another").expect("a short line");
+                        self.store.define(Define { timing: other, ..define.clone() }, limit).await?;
+                    }
+                    _ => {}
+                }
+            }
+            Op::Instruct(schedule, instruction) => {
+                let known = self.schedule(schedule).await?;
+                self.before_instruct(&known, instruction).await?;
+            }
+            Op::Claim(claim) => match self.mutation {
+                Mutation::EntriesMeet => claim.run.entry = Entry::Tick,
+                Mutation::SkippedIsForgotten => claim.skipped = None,
+                Mutation::AnyClaimReplaces if claim.instead_of.is_some() => {
+                    let answer = self.store.claim(Claim { instead_of: None, ..claim.clone() }, limit).await?;
+                    if let ClaimAnswer::Others(record) = answer {
+                        claim.instead_of = Some((record.term, record.attempt));
+                    }
+                }
+                _ => {}
+            },
+            Op::Finish(finish) if self.is(Mutation::AnybodyFinishes) => {
+                if let ClaimAnswer::Others(record) = self.store.finish(finish.clone(), limit).await? {
+                    (finish.session, finish.term, finish.attempt) =
+                        (record.session, record.term, record.attempt);
+                }
+            }
+            Op::PurgeRuns(_, _, keep) if self.is(Mutation::PurgeForgetsToKeep) => *keep = 0,
+            Op::Purge(_, retention, _) if self.is(Mutation::PurgesTheYoung) => {
+                *retention = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
+            }
+            _ => {}
         }
-        other => other,
+        Ok(())
+    }
+
+    async fn before_beat(&self, beat: &mut BeatWrite, limit: Duration) -> Result<(), StoreError> {
+        let known = self.session(beat.session).await?;
+        match (self.mutation, &known) {
+            (Mutation::LateBeatCounts, Some(known)) if beat.beat < known.beat => {
+                beat.beat = tenure::store::Beat::new(known.beat.get() + 1);
+            }
+            (Mutation::HearsTooMuch, Some(known)) if !beat.heard.is_empty() => {
+                let all = known.requests.iter();
+                beat.heard = all.map(|request| (request.lock.clone(), request.term)).collect();
+            }
+            (Mutation::BeatForgetsShares, Some(_)) if beat.shares.is_none() => {
+                beat.shares = Some(Vec::new());
+            }
+            (Mutation::BeatInserts, None) => {
+                let namespace = Namespace::new("inserted by a beat").expect("a short name");
+                let holder = tenure::model::Holder::new("nobody").expect("a short name");
+                let about = tenure::store::About::new(namespace, holder);
+                let (session, nonce, ttl) = (beat.session, beat.nonce, LIMIT);
+                let open = Open { session, nonce, about, ttl, shares: Vec::new() };
+                self.store.open(open, limit).await?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Spoils the reply to a call.
+    fn after(&self, op: Op, reply: &mut Reply) {
+        match (self.mutation, op, reply) {
+            (Mutation::TwinOverwrites, Op::Open(open), Reply::Open(SessionSeen::Alive(record))) => {
+                (record.nonce, record.about) = (open.nonce, open.about);
+            }
+            (Mutation::DeadLive, _, Reply::Open(seen)) => {
+                if let SessionSeen::Dead(record) = seen {
+                    record.death = None;
+                    *seen = SessionSeen::Alive(record.clone());
+                }
+            }
+            (Mutation::SightingsOutOfOrder, _, Reply::Observe(seen)) => seen.reverse(),
+            (
+                Mutation::LaterDeclarationIsKept,
+                Op::Declare(declaration),
+                Reply::Declare(SessionSeen::Dead(record)),
+            ) => {
+                if let Some(death) = &mut record.death {
+                    (death.by, death.why) = (declaration.by, declaration.why);
+                }
+            }
+            (Mutation::PlacesOutOfOrder, _, Reply::Places(stand)) => stand.reverse(),
+            (Mutation::ReadsOutOfOrder, _, Reply::Locks(seen)) => seen.reverse(),
+            (Mutation::ListingSkips, Op::ListLocks(_, _, Some(_), _), Reply::ListLocks(page))
+                if !page.items.is_empty() =>
+            {
+                page.items.remove(0);
+            }
+            (Mutation::AuditForgets, _, Reply::HeldBy(page)) => {
+                page.items.retain(|held| !matches!(held.lock.kind, Kind::Schedule));
+            }
+            (Mutation::LatestGrantsComeByKey, _, Reply::LatestGrants(latest)) => {
+                latest.sort_by(|one, other| one.id.cmp(&other.id));
+            }
+            (Mutation::SchedulesOutOfOrder, _, Reply::Schedules(seen)) => seen.reverse(),
+            (Mutation::LastRunsAreAll, _, Reply::LastRuns(pages)) => {
+                for page in pages {
+                    page.next = None;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    async fn take(
+        &self,
+        takes: Vec<Take>,
+        dead: Vec<SessionId>,
+        limit: Duration,
+    ) -> Result<Reply, StoreError> {
+        let mut answers = Vec::new();
+        for mut take in takes {
+            let mut dead = dead.clone();
+            self.before_take(&mut take, &mut dead).await?;
+            let mut answer = self.store.take(vec![take], dead, limit).await?.remove(0);
+            self.after_take(&mut answer).await?;
+            answers.push(answer);
+        }
+        if self.is(Mutation::BatchAnswersOutOfOrder) {
+            answers.reverse();
+        }
+        Ok(Reply::Take(answers))
+    }
+
+    async fn release(&self, releases: Vec<Release>, limit: Duration) -> Result<Reply, StoreError> {
+        let mut answers = Vec::new();
+        for mut release in releases {
+            self.before_release(&mut release).await?;
+            answers.extend(self.store.release(vec![release], limit).await?);
+        }
+        Ok(Reply::Release(answers))
     }
 }
 
@@ -305,369 +478,29 @@ impl Store for Mutant {
         self.store.capabilities()
     }
 
-    store_methods! { to store: sessions waiters list_schedules delete_schedule history }
-
-    fn open(&self, open: Open, limit: Duration) -> Answer<'_, SessionSeen> {
+    fn call(&self, mut op: Op, limit: Duration) -> Answer<'_, Reply> {
         async move {
-            let answer = self.store.open(open.clone(), limit).await?;
-            Ok(match (answer, self.mutation) {
-                (SessionSeen::Alive(mut record), Mutation::TwinOverwrites) => {
-                    (record.nonce, record.about) = (open.nonce, open.about);
-                    SessionSeen::Alive(record)
-                }
-                (answer, Mutation::DeadLive) => alive(answer),
-                (answer, _) => answer,
-            })
-        }
-        .boxed()
-    }
-
-    fn beat(&self, mut beat: BeatWrite, limit: Duration) -> Answer<'_, SessionSeen> {
-        async move {
-            let known = self.session(beat.session).await?;
-            match (self.mutation, &known) {
-                (Mutation::LateBeatCounts, Some(known)) if beat.beat < known.beat => {
-                    beat.beat = tenure::store::Beat::new(known.beat.get() + 1);
-                }
-                (Mutation::HearsTooMuch, Some(known)) if !beat.heard.is_empty() => {
-                    let all = known.requests.iter();
-                    beat.heard = all.map(|request| (request.lock.clone(), request.term)).collect();
-                }
-                (Mutation::BeatForgetsShares, Some(_)) if beat.shares.is_none() => {
-                    beat.shares = Some(Vec::new());
-                }
-                (Mutation::BeatInserts, None) => {
-                    let namespace = Namespace::new("inserted by a beat").expect("a short name");
-                    let holder = tenure::model::Holder::new("nobody").expect("a short name");
-                    let about = tenure::store::About::new(namespace, holder);
-                    let (session, nonce, ttl) = (beat.session, beat.nonce, LIMIT);
-                    let open = Open { session, nonce, about, ttl, shares: Vec::new() };
-                    self.store.open(open, limit).await?;
-                }
+            match op {
+                Op::Take(takes, dead) => return self.take(takes, dead, limit).await,
+                Op::Release(releases) => return self.release(releases, limit).await,
                 _ => {}
             }
-            self.store.beat(beat, limit).await
-        }
-        .boxed()
-    }
-
-    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<SessionSeen>> {
-        async move {
-            let mut seen = self.store.observe(sessions, limit).await?;
-            if self.is(Mutation::SightingsOutOfOrder) {
-                seen.reverse();
-            }
-            Ok(seen)
-        }
-        .boxed()
-    }
-
-    fn declare(&self, mut declaration: Declaration, limit: Duration) -> Answer<'_, SessionSeen> {
-        async move {
-            let known = self.session(declaration.session).await?.is_some();
-            let wrong = match (&declaration.ground, self.mutation) {
-                (Evidence::Unbeaten { .. }, Mutation::DeclaresByAnyNonce) => true,
-                (Evidence::Missing { .. }, Mutation::BuriesTheLivingAsMissing) => known,
-                _ => false,
-            };
-            if wrong {
-                declaration.ground = Evidence::Operator;
-            }
-            let answer = self.store.declare(declaration.clone(), limit).await?;
-            Ok(match answer {
-                SessionSeen::Dead(mut record) if self.is(Mutation::LaterDeclarationIsKept) => {
-                    if let Some(death) = &mut record.death {
-                        (death.by, death.why) = (declaration.by, declaration.why);
-                    }
-                    SessionSeen::Dead(record)
-                }
-                answer => answer,
-            })
-        }
-        .boxed()
-    }
-
-    fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>> {
-        async move {
-            let mut answers = Vec::new();
-            for mut take in takes {
-                let mut dead = dead.clone();
-                self.before_take(&mut take, &mut dead).await?;
-                let mut answer = self.store.take(vec![take], dead, limit).await?.remove(0);
-                self.after_take(&mut answer).await?;
-                answers.push(answer);
-            }
-            if self.is(Mutation::BatchAnswersOutOfOrder) {
-                answers.reverse();
-            }
-            Ok(answers)
-        }
-        .boxed()
-    }
-
-    fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>> {
-        async move {
-            let mut answers = Vec::new();
-            for mut release in releases {
-                self.before_release(&mut release).await?;
-                answers.extend(self.store.release(vec![release], limit).await?);
-            }
-            Ok(answers)
-        }
-        .boxed()
-    }
-
-    fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()> {
-        async move {
-            if self.is(Mutation::WaitingAgainLosesThePlace) {
-                let places = waits.iter().map(|wait| (wait.lock.clone(), wait.by.session, wait.by.ticket));
-                self.store.stop_waiting(places.collect(), limit).await?;
-            }
-            self.store.wait(waits, limit).await
-        }
-        .boxed()
-    }
-
-    fn stop_waiting(&self, mut waits: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, ()> {
-        async move {
-            match self.mutation {
-                Mutation::NobodyLeaves => waits.clear(),
-                Mutation::LeavingTakesOthersAlong => {
-                    for (lock, session, _) in waits.clone() {
-                        let queue = self.store.waiters(lock.clone(), usize::MAX, limit).await?;
-                        let same = queue.waiters.into_iter().filter(|waiter| waiter.by.session == session);
-                        waits.extend(same.map(|waiter| (lock.clone(), session, waiter.by.ticket)));
-                    }
-                }
-                _ => {}
-            }
-            self.store.stop_waiting(waits, limit).await
-        }
-        .boxed()
-    }
-
-    fn places(&self, places: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, Vec<bool>> {
-        async move {
-            let mut stand = self.store.places(places, limit).await?;
-            if self.is(Mutation::PlacesOutOfOrder) {
-                stand.reverse();
-            }
-            Ok(stand)
-        }
-        .boxed()
-    }
-
-    fn set_value(&self, mut set: SetValue, limit: Duration) -> Answer<'_, SetAnswer> {
-        async move {
-            if self.is(Mutation::ValueIgnoresTerm)
-                && let Some((record, _)) = self.held(&set.lock, set.session).await?
-            {
-                set.term = record.term;
-            }
-            self.store.set_value(set, limit).await
-        }
-        .boxed()
-    }
-
-    fn locks(&self, locks: Vec<LockId>, limit: Duration) -> Answer<'_, Vec<LockSeen>> {
-        async move {
-            let mut seen = self.store.locks(locks, limit).await?;
-            if self.is(Mutation::ReadsOutOfOrder) {
-                seen.reverse();
-            }
-            Ok(seen)
-        }
-        .boxed()
-    }
-
-    fn list_locks(
-        &self,
-        namespace: Namespace,
-        kind: Option<Kind>,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Page<LockRecord>> {
-        async move {
-            let first = after.is_none();
-            let mut page = self.store.list_locks(namespace, kind, after, at_most, limit).await?;
-            if self.is(Mutation::ListingSkips) && !first && !page.items.is_empty() {
-                page.items.remove(0);
-            }
-            Ok(page)
-        }
-        .boxed()
-    }
-
-    fn held_by(
-        &self,
-        session: SessionId,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Page<Held>> {
-        async move {
-            let mut page = self.store.held_by(session, after, at_most, limit).await?;
-            if self.is(Mutation::AuditForgets) {
-                page.items.retain(|held| !matches!(held.lock.kind, Kind::Schedule));
-            }
-            Ok(page)
-        }
-        .boxed()
-    }
-
-    fn latest_grants(
-        &self,
-        sessions: Vec<SessionId>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Vec<LockRecord>> {
-        async move {
-            let mut latest = self.store.latest_grants(sessions, at_most, limit).await?;
-            if self.is(Mutation::LatestGrantsComeByKey) {
-                latest.sort_by(|one, other| one.id.cmp(&other.id));
-            }
-            Ok(latest)
-        }
-        .boxed()
-    }
-
-    fn revoke(&self, mut revocation: Revocation, limit: Duration) -> Answer<'_, RevokeAnswer> {
-        async move {
-            let meant = match &mut revocation {
-                Revocation::Force(request) if self.is(Mutation::ForceIgnoresTerm) => Some(request),
-                Revocation::Reopen(request) if self.is(Mutation::ReopenIgnoresTerm) => Some(request),
+            let known = match &op {
+                Op::Define(define) => self.schedule(&define.schedule).await?.definition,
                 _ => None,
             };
-            if let Some(request) = meant
-                && let Some(record) = self.lock(&request.lock).await?
-            {
-                request.term = record.term;
-            }
-            self.store.revoke(revocation, limit).await
-        }
-        .boxed()
-    }
-
-    fn define(&self, mut define: Define, limit: Duration) -> Answer<'_, ScheduleSeen> {
-        async move {
-            let known = self.schedule(&define.schedule).await?.definition;
-            match (self.mutation, &known) {
-                (Mutation::SmallerTermDefines, Some(known)) => define.term = define.term.max(known.term),
-                (Mutation::SinceMovesWithThePolicies, Some(known)) if known.policies != define.policies => {
-                    let other = Rules::new("another").expect("a short line");
-                    self.store.define(Define { timing: other, ..define.clone() }, limit).await?;
-                }
-                _ => {}
-            }
-            let mut answer = self.store.define(define, limit).await?;
-            if let (ScheduleSeen::Found(record), Some(known)) = (&mut answer, known)
+            self.before(&mut op, limit).await?;
+            let mut reply = self.store.call(op.clone(), limit).await?;
+            self.after(op, &mut reply);
+            if let (Reply::Define(ScheduleSeen::Found(record)), Some(known)) = (&mut reply, known)
                 && let Some(definition) = record.definition.as_mut()
                 && self.is(Mutation::SinceIsNotMoved)
             {
                 definition.since = known.since;
             }
-            Ok(answer)
+            Ok(reply)
         }
         .boxed()
-    }
-
-    fn instruct(
-        &self,
-        schedule: ScheduleId,
-        mut instruction: Instruction,
-        limit: Duration,
-    ) -> Answer<'_, ScheduleSeen> {
-        async move {
-            let known = self.schedule(&schedule).await?;
-            self.before_instruct(&known, &mut instruction).await?;
-            self.store.instruct(schedule, instruction, limit).await
-        }
-        .boxed()
-    }
-
-    fn schedules(&self, schedules: Vec<ScheduleId>, limit: Duration) -> Answer<'_, Vec<ScheduleSeen>> {
-        async move {
-            let mut seen = self.store.schedules(schedules, limit).await?;
-            if self.is(Mutation::SchedulesOutOfOrder) {
-                seen.reverse();
-            }
-            Ok(seen)
-        }
-        .boxed()
-    }
-
-    fn claim(&self, mut claim: Claim, limit: Duration) -> Answer<'_, ClaimAnswer> {
-        async move {
-            if self.is(Mutation::EntriesMeet) {
-                claim.run.entry = Entry::Tick;
-            }
-            if self.is(Mutation::SkippedIsForgotten) {
-                claim.skipped = None;
-            }
-            if self.is(Mutation::AnyClaimReplaces) && claim.instead_of.is_some() {
-                let answer = self.store.claim(Claim { instead_of: None, ..claim.clone() }, limit).await?;
-                if let ClaimAnswer::Others(record) = answer {
-                    claim.instead_of = Some((record.term, record.attempt));
-                }
-            }
-            self.store.claim(claim, limit).await
-        }
-        .boxed()
-    }
-
-    fn finish(&self, mut finish: FinishRun, limit: Duration) -> Answer<'_, ClaimAnswer> {
-        async move {
-            if self.is(Mutation::AnybodyFinishes)
-                && let ClaimAnswer::Others(record) = self.store.finish(finish.clone(), limit).await?
-            {
-                let (session, term, attempt) = (record.session, record.term, record.attempt);
-                finish = FinishRun { session, term, attempt, ..finish };
-            }
-            self.store.finish(finish, limit).await
-        }
-        .boxed()
-    }
-
-    fn last_runs(
-        &self,
-        schedules: Vec<ScheduleId>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Vec<Page<RunRecord>>> {
-        async move {
-            let mut pages = self.store.last_runs(schedules, at_most, limit).await?;
-            if self.is(Mutation::LastRunsAreAll) {
-                for page in &mut pages {
-                    page.next = None;
-                }
-            }
-            Ok(pages)
-        }
-        .boxed()
-    }
-
-    fn purge_runs(
-        &self,
-        schedule: ScheduleId,
-        older_than: Duration,
-        keep: usize,
-        limit: Duration,
-    ) -> Answer<'_, RunPage> {
-        let keep = if self.is(Mutation::PurgeForgetsToKeep) { 0 } else { keep };
-        self.store.purge_runs(schedule, older_than, keep, limit)
-    }
-
-    fn purge(
-        &self,
-        namespace: Namespace,
-        retention: Retention,
-        after: Option<Cursor>,
-        limit: Duration,
-    ) -> Answer<'_, Purged> {
-        let nothing = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
-        let retention = if self.is(Mutation::PurgesTheYoung) { nothing } else { retention };
-        self.store.purge(namespace, retention, after, limit)
     }
 
     fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {

@@ -11,7 +11,7 @@ use tenure::{
     model::{LockId, Namespace, Retention, ScheduleId, SessionId, StoreTime, Why},
     store::{
         About, BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, Nonce, Open, Page,
-        Release, Revocation, SessionSeen, SetValue, Store, Take, Ticket, Wait,
+        Release, Revocation, SessionSeen, SetValue, Store, StoreExt, Take, Ticket, Wait,
     },
 };
 use tenure_conformance::LIMIT;

@@ -8,7 +8,7 @@ use std::{
 
 use tenure::{
     model::{Kind, LockId, ScheduleId, SessionId},
-    store::{Open, Store},
+    store::{Open, Store, StoreExt},
     testing::TestClock,
 };
 use tenure_conformance::{Fixture, LIMIT};

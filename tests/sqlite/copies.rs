@@ -31,8 +31,8 @@ use tenure::{
     StoreError,
     model::{Holder, Kind, LockId, Retention, SessionId, Term, Value, Why},
     store::{
-        Candidate, Declaration, Evidence, LockRecord, LockSeen, Release, ReleaseTo, SessionSeen, Store, Take,
-        TakeAnswer, Ticket, Wait,
+        Candidate, Declaration, Evidence, LockRecord, LockSeen, Release, ReleaseTo, SessionSeen, Store,
+        StoreExt, Take, TakeAnswer, Ticket, Wait,
         sqlite::{OpenError, SqliteStore},
     },
 };

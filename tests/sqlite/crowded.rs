@@ -7,7 +7,7 @@ use std::{
 
 use tenure::{
     model::{Key, Kind, LockId, SessionId},
-    store::{Store, Take, TakeAnswer, Ticket, sqlite::SqliteStore},
+    store::{StoreExt, Take, TakeAnswer, Ticket, sqlite::SqliteStore},
 };
 use tenure_conformance::{LIMIT, TTL};
 

@@ -8,7 +8,7 @@ use tenure::{
     store::{
         Claim, ClaimAnswer, Define, Evidence, FinishRun, Instruction, LockSeen, Refusal, Release,
         ReleaseAnswer, ReleaseTo, Revocation, RevokeAnswer, RunNow, ScheduleSeen, SessionSeen, SetAnswer,
-        SetValue, Store, Take, TakeAnswer, Wait,
+        SetValue, Store, StoreExt, Take, TakeAnswer, Wait,
     },
 };
 use tenure_conformance::{Fixture, LIMIT};

@@ -11,7 +11,7 @@ use tenure::{
     Applied,
     model::LockId,
     store::{
-        LockRecord, LockSeen, ReleaseTo, SessionSeen, Store, Take, TakeAnswer,
+        LockRecord, LockSeen, ReleaseTo, SessionSeen, StoreExt, Take, TakeAnswer,
         sqlite::{OpenError, SqliteOptions, SqliteStore},
     },
 };

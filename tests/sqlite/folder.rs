@@ -15,10 +15,9 @@ use futures::stream::BoxStream;
 use tenure::{
     model::SessionId,
     store::{
-        Answer, Capabilities, Hint, Presence, Store, Topics,
+        Answer, Capabilities, Hint, Op, Presence, Reply, Store, Topics,
         sqlite::{SqliteOptions, SqliteStore},
     },
-    store_methods,
 };
 use tenure_conformance::Fixture;
 
@@ -102,6 +101,10 @@ impl Store for InFolder {
         self.store.capabilities()
     }
 
+    fn call(&self, op: Op, limit: Duration) -> Answer<'_, Reply> {
+        self.store.call(op, limit)
+    }
+
     fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
         self.store.hints(topics)
     }
@@ -112,11 +115,5 @@ impl Store for InFolder {
 
     fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
         self.store.dedicated()
-    }
-
-    store_methods! { to store:
-        open beat observe declare sessions take release wait stop_waiting waiters
-        places set_value locks list_locks held_by latest_grants revoke define instruct schedules
-        list_schedules delete_schedule claim finish history last_runs purge_runs purge
     }
 }

@@ -17,7 +17,7 @@ use std::{
 use tenure::{
     model::{Key, Kind, LockId, SessionId},
     store::{
-        Store, Take, TakeAnswer,
+        Store, StoreExt, Take, TakeAnswer,
         sqlite::{OpenError, SqliteStore},
     },
 };

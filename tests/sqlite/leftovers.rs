@@ -16,7 +16,7 @@ use rustix::{
 };
 use tenure::{
     model::{Retention, SessionId},
-    store::{Presence, SessionSeen, Store, sqlite::SqliteStore},
+    store::{Presence, SessionSeen, Store, StoreExt, sqlite::SqliteStore},
 };
 use tenure_conformance::{Fixture, LIMIT};
 

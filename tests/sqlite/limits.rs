@@ -7,7 +7,7 @@ use tenure::{
     Applied, Clock, StoreError,
     model::{Retention, Value},
     store::{
-        FOR_GOOD, LockSeen, ReleaseTo, SessionSeen, Store, Take, TakeAnswer,
+        FOR_GOOD, LockSeen, ReleaseTo, SessionSeen, StoreExt, Take, TakeAnswer,
         sqlite::{SqliteOptions, SqliteStore},
     },
     testing::TestClock,

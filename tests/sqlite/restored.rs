@@ -6,7 +6,7 @@ use tenure::{
     Clock,
     model::Term,
     store::{
-        LockSeen, SessionSeen, Store,
+        LockSeen, SessionSeen, StoreExt,
         sqlite::{OpenError, SqliteOptions, SqliteStore},
     },
     testing::TestClock,

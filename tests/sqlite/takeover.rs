@@ -10,7 +10,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use tenure::{
     Clock, Elect, ElectConfig, SystemClock,
-    store::{Store, sqlite::SqliteStore},
+    store::{StoreExt, sqlite::SqliteStore},
 };
 use tenure_conformance::LIMIT;
 

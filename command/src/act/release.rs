@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use tenure::{
     model::LockId,
-    store::{Holding, LockRecord, LockSeen},
+    store::{Holding, LockRecord, LockSeen, StoreExt},
 };
 use tenure_look::NotDone;
 

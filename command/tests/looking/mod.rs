@@ -18,8 +18,8 @@ use tenure::{
     Elect, ElectConfig, Guard,
     model::{Kind, LockId, SessionId, Why},
     store::{
-        About, Candidate, Declaration, Evidence, Nonce, Open, Release, ReleaseTo, Share, Store, Take,
-        TakeAnswer, Ticket, sqlite::SqliteStore,
+        About, Candidate, Declaration, Evidence, Nonce, Open, Release, ReleaseTo, Share, Store, StoreExt,
+        Take, TakeAnswer, Ticket, sqlite::SqliteStore,
     },
 };
 

@@ -7,10 +7,9 @@ use tenure::{
     Clock,
     model::{Key, Kind, LockId, Namespace, Outcome, Rules, RunId, ScheduleId, SessionId, Value, Why},
     store::{
-        Answer, Capabilities, Claim, Cursor, Define, FinishRun, Hint, Instruction, LockRecord, MemoryStore,
-        News, Page, Refusal, ReleaseTo, Share, Store, Topics,
+        Answer, Capabilities, Claim, Define, FinishRun, Hint, Instruction, LockRecord, MemoryStore, News, Op,
+        Refusal, ReleaseTo, Reply, Share, Store, StoreExt, Topics,
     },
-    store_methods,
     testing::{Call, Counting, Course, Fault, Faulty, Intercept, Intercepted, Operation, Slow, TestClock},
 };
 use tenure_conformance::{Fixture, LIMIT, TTL};
@@ -586,28 +585,18 @@ struct Damaged {
 }
 
 impl Store for Damaged {
-    store_methods! { to store:
-        open beat observe declare sessions take release wait stop_waiting waiters places set_value locks held_by
-        latest_grants revoke define instruct schedules list_schedules delete_schedule claim finish history last_runs
-        purge_runs purge
-    }
-
-    fn list_locks(
-        &self,
-        namespace: Namespace,
-        kind: Option<Kind>,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Page<LockRecord>> {
-        let is_damaged = kind.as_ref() == Some(&self.of);
-        let listed = self.store.list_locks(namespace, kind, after, at_most, limit);
+    fn call(&self, op: Op, limit: Duration) -> Answer<'_, Reply> {
+        let is_damaged = matches!(&op, Op::ListLocks(_, Some(kind), ..) if *kind == self.of);
+        let answer = self.store.call(op, limit);
         Box::pin(async move {
-            let mut page = listed.await?;
-            if is_damaged && !self.is_mended.load(std::sync::atomic::Ordering::Relaxed) {
+            let mut reply = answer.await?;
+            if let Reply::ListLocks(page) = &mut reply
+                && is_damaged
+                && !self.is_mended.load(std::sync::atomic::Ordering::Relaxed)
+            {
                 page.refused.push(("lock of a later version".to_owned(), Refusal::Foreign));
             }
-            Ok(page)
+            Ok(reply)
         })
     }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tenure::{
     model::{Key, Kind, LockId, RunId, SessionId, StoreTime, Term, Why},
-    store::{Claim, Instruction, MemoryStore, ReleaseTo, ScheduleSeen, SessionSeen, Store},
+    store::{Claim, Instruction, MemoryStore, ReleaseTo, ScheduleSeen, SessionSeen, StoreExt},
     testing::TestClock,
 };
 use tenure_conformance::{Fixture, LIMIT};

@@ -12,10 +12,10 @@ use futures::{FutureExt, TryFutureExt, stream::BoxStream};
 use crate::{EventKind, key_of};
 use tenure::{
     clock::{Clock, Moment},
-    model::{LockId, SessionId},
+    model::SessionId,
     store::{
-        Answer, BeatWrite, Capabilities, Hint, LockRecord, LockSeen, Nonce, Open, Presence, SessionSeen,
-        Store, Take, TakeAnswer, Topics,
+        Answer, Capabilities, Hint, LockRecord, LockSeen, Nonce, Op, Presence, Reply, SessionSeen, Store,
+        TakeAnswer, Topics,
     },
 };
 
@@ -53,11 +53,11 @@ impl Ears {
         self.sent().range((session, Nonce::new(0))..).next().is_some_and(|((of, _), _)| *of == session)
     }
 
-    fn hears(&self, session: SessionId, sighting: &SessionSeen) {
+    fn hears(&self, sighting: &SessionSeen) {
         let SessionSeen::Alive(record) = sighting else { return };
-        let sent = self.sent().get(&(session, record.nonce)).copied();
+        let sent = self.sent().get(&(record.id, record.nonce)).copied();
         if let Some(sent) = sent {
-            self.scribe.write(EventKind::Confirmed { session, sent });
+            self.scribe.write(EventKind::Confirmed { session: record.id, sent });
         }
     }
 
@@ -81,53 +81,47 @@ impl Wire {
 }
 
 impl Store for Wire {
-    fn open(&self, open: Open, limit: Duration) -> Answer<'_, SessionSeen> {
-        async move {
-            let session = open.session;
-            self.ears.sends(session, open.nonce);
-            self.ears.scribe.write(EventKind::Opens { session });
-            let sighting = self.store.open(open, limit).await?;
-            self.ears.hears(session, &sighting);
-            Ok(sighting)
-        }
-        .boxed()
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
     }
 
-    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, SessionSeen> {
+    fn call(&self, op: Op, limit: Duration) -> Answer<'_, Reply> {
         async move {
-            let session = beat.session;
-            self.ears.sends(session, beat.nonce);
-            let sighting = self.store.beat(beat, limit).await?;
-            self.ears.hears(session, &sighting);
-            Ok(sighting)
-        }
-        .boxed()
-    }
-
-    fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>> {
-        async move {
-            let answers = self.store.take(takes, dead, limit).await?;
-            for answer in &answers {
-                if let TakeAnswer::Taken(record) | TakeAnswer::Held(record) = answer {
-                    self.ears.notices(record);
+            let ears = &self.ears;
+            match &op {
+                Op::Open(open) => {
+                    ears.sends(open.session, open.nonce);
+                    ears.scribe.write(EventKind::Opens { session: open.session });
                 }
+                Op::Beat(beat) => ears.sends(beat.session, beat.nonce),
+                _ => {}
             }
-            Ok(answers)
+            let reply = self.store.call(op, limit).await?;
+            match &reply {
+                Reply::Open(seen) | Reply::Beat(seen) => ears.hears(seen),
+                Reply::Take(answers) => {
+                    for answer in answers {
+                        if let TakeAnswer::Taken(record) | TakeAnswer::Held(record) = answer {
+                            ears.notices(record);
+                        }
+                    }
+                }
+                Reply::Locks(seen) => {
+                    for seen in seen {
+                        if let LockSeen::Found(record) = seen {
+                            ears.notices(record);
+                        }
+                    }
+                }
+                _ => {}
+            }
+            Ok(reply)
         }
         .boxed()
     }
 
-    fn locks(&self, locks: Vec<LockId>, limit: Duration) -> Answer<'_, Vec<LockSeen>> {
-        async move {
-            let seen = self.store.locks(locks, limit).await?;
-            for seen in &seen {
-                if let LockSeen::Found(record) = seen {
-                    self.ears.notices(record);
-                }
-            }
-            Ok(seen)
-        }
-        .boxed()
+    fn presence(&self, session: SessionId) -> Answer<'_, Option<Presence>> {
+        self.store.presence(session)
     }
 
     fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
@@ -137,11 +131,5 @@ impl Store for Wire {
     fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
         let around = |store| Arc::new(Self { store, ears: self.ears.clone() }) as Arc<dyn Store>;
         self.store.dedicated().map_ok(move |store| store.map(around)).boxed()
-    }
-
-    pass_on_what_nobody_judges! {
-        store:
-        define instruct claim finish purge_runs wait stop_waiting observe declare release
-        set_value held_by revoke
     }
 }

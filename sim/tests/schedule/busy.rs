@@ -6,7 +6,7 @@ use tenure::{
     model::{Entry, Kind, LockId, StoreTime},
     schedule::{Overlap, Schedule},
     spread::SpreadStatus,
-    store::Store,
+    store::StoreExt,
     testing::Operation,
 };
 

@@ -7,7 +7,7 @@ use tenure::{
     elect::EventStream,
     model::{Entry, StoreTime},
     schedule::{OnCrash, ScheduleBuilder},
-    store::{Claim, FinishRun, Store},
+    store::{Claim, FinishRun, StoreExt},
     testing::{Fault, Operation},
 };
 

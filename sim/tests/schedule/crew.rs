@@ -13,7 +13,7 @@ use tenure::{
     Elect, ElectConfig, Lease,
     model::{Entry, Namespace, Outcome, RunRecord, ScheduleId, ScheduleName, StoreTime},
     schedule::{Schedule, ScheduleBuilder, Tick},
-    store::{Definition, MemoryStore, Store},
+    store::{Definition, MemoryStore, Store, StoreExt},
     testing::{Counting, Faulty, Intercept, Intercepted, Rates, TestClock},
 };
 use tenure_sim::Gate;

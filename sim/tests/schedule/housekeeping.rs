@@ -7,7 +7,7 @@ use tenure::{
     Error, Event,
     elect::EventStream,
     model::StoreTime,
-    store::{ScheduleSeen, Store},
+    store::{ScheduleSeen, StoreExt},
 };
 
 use crate::schedule::crew::{Crew, DAY, HOUR, MINUTE, Member, NAME, SECOND, at, pass};

@@ -11,7 +11,7 @@ use std::{
 use tenure::{
     model::Why,
     schedule::{Misfire, OnCrash, Overlap, Retries, ScheduleBuilder},
-    store::{Define, Definition, Store},
+    store::{Define, Definition, StoreExt},
     testing::{Fault, Operation},
 };
 

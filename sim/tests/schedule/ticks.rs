@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure::{
     Elect, Error, Event,
     schedule::{ScheduleBuilder, Timing},
-    store::{Define, Definition, Store},
+    store::{Define, Definition, StoreExt},
     testing::{Counts, Operation},
 };
 

@@ -7,7 +7,7 @@ use tenure::{
     elect::Work,
     model::{Outcome, Why},
     schedule::{Misfire, NotRun, OnCrash, ScheduleBuilder},
-    store::{Declaration, Evidence, LockRecord, Store},
+    store::{Declaration, Evidence, LockRecord, StoreExt},
     testing::{Course, Fault, Operation},
 };
 

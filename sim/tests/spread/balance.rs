@@ -6,7 +6,7 @@ use tenure::{
     Clock, SystemClock,
     model::{Key, Why},
     spread::TaskState,
-    store::{Request, Revocation, RevokeAnswer, Store},
+    store::{Request, Revocation, RevokeAnswer, Store, StoreExt},
     testing::{Counts, Operation},
 };
 use tokio::time::Instant;

@@ -12,7 +12,7 @@ use tenure::{
     Event, Lease,
     model::Why,
     spread::{Spread, Task},
-    store::{Request, Revocation, Store},
+    store::{Request, Revocation, StoreExt},
 };
 use tenure_sim::block_for;
 

@@ -13,7 +13,7 @@ use tenure::{
     Lease,
     model::Key,
     spread::{Spread, Task},
-    store::Store,
+    store::StoreExt,
 };
 use tenure_sim::cases;
 use tokio_util::sync::CancellationToken;

@@ -14,7 +14,7 @@ use tenure::{
     Elect, ElectConfig, Lease,
     model::{Key, Kind, Term},
     spread::{Spread, SpreadBuilder, SpreadStatus, Task},
-    store::{LockSeen, MemoryStore, Store},
+    store::{LockSeen, MemoryStore, Store, StoreExt},
     testing::{Counting, Intercept, Intercepted, TestClock},
 };
 use tenure_sim::Gate;

@@ -102,7 +102,7 @@ async fn a_task_an_operator_wants_back_is_run_elsewhere() {
         why: Why::new("too hot here").unwrap(),
     };
     let ask = tenure::store::Revocation::Ask { session: held.by.session, request };
-    tenure::store::Store::revoke(&team.memory, ask, SECOND).await.unwrap();
+    tenure::store::StoreExt::revoke(&team.memory, ask, SECOND).await.unwrap();
     tokio::time::timeout(SECOND, lease.cancelled()).await.unwrap();
     assert!(matches!(lease.loss(), Some(Loss::Revoked { .. })));
     tokio::time::sleep(SECOND * 5).await;

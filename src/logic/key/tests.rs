@@ -23,7 +23,7 @@ use crate::{
     model::{Holder, Kind, LockId, StoreTime, Term, Why},
     store::{
         Declaration, Evidence, Hint, MemoryStore, News, Open, Refusal, Release, ReleaseAnswer, ReleaseTo,
-        Store, Take, TakeAnswer, Topic, Wait,
+        Store, StoreExt, Take, TakeAnswer, Topic, Wait,
     },
 };
 

@@ -14,7 +14,7 @@ use crate::{
     dice::Dice,
     logic::watch::{Due, Named, Observation},
     model::{SessionId, StoreTime, Why},
-    store::{About, BeatWrite, Declaration, MemoryStore, Open, SessionRecord, Store},
+    store::{About, BeatWrite, Declaration, MemoryStore, Open, SessionRecord, StoreExt},
 };
 
 const MS: Duration = Duration::from_millis(1);

@@ -22,7 +22,7 @@ use crate::{
         run::{self, AttemptEnd},
         subscriptions::Subscription,
     },
-    store::{Claim, ClaimAnswer, FinishRun, Instruction},
+    store::{Claim, ClaimAnswer, FinishRun, Instruction, StoreExt},
     words,
 };
 

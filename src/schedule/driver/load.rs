@@ -9,7 +9,7 @@ use crate::{
         tick::{TickStep, Ticks},
     },
     model::{Rules, RunRecord},
-    store::{Cursor, Define, Refusal, ScheduleRecord, ScheduleSeen},
+    store::{Cursor, Define, Refusal, ScheduleRecord, ScheduleSeen, StoreExt},
     words,
 };
 

@@ -22,7 +22,7 @@ use crate::{
     error::Applied,
     logic::session::LONGEST_ATTEMPT,
     model::{Outcome, Why},
-    store::{Claim, ClaimAnswer, FinishRun},
+    store::{Claim, ClaimAnswer, FinishRun, StoreExt},
     words,
 };
 

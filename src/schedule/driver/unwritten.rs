@@ -17,7 +17,7 @@ use crate::{
         Failure, Tick,
         failure::{FailureCall, FailureCallbacks, OnFailure},
     },
-    store::{ClaimAnswer, FinishRun},
+    store::{ClaimAnswer, FinishRun, StoreExt},
     sync::locked,
 };
 

@@ -47,8 +47,8 @@ use self::{
     hints::{Buckets, Hints, Ringer, Shared, Unseen},
     ops::{locks, purge, queue, release, revoke, runs, schedules, sessions, take},
 };
-use super::{Answer, Capabilities, Hint, Reach, Store, Topics, rings};
-use crate::{store_methods, words};
+use super::{Answer, Capabilities, Hint, Op, Reach, Reply, Store, Topics, rings};
+use crate::words;
 
 /// A tail waits no longer for a bell: after a cut of the network that nobody reports it would be deaf for so long.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -278,19 +278,60 @@ async fn prepared(database: &Database, options: &MongoOptions) -> Result<Prepare
     Ok((!is_mongos, Arc::new(Buckets::new(options))))
 }
 
-/// A method of the contract: its name in errors, the module that carries it out, and whether it may ring bells.
-macro_rules! carried_out {
-    (($doing:literal by $module:ident) $method:ident($($argument:ident: $type:ty),+) -> $answer:ty) => {
-        fn $method(&self, $($argument: $type,)+ limit: Duration) -> Answer<'_, $answer> {
-            self.step(limit, $doing, move |store| $module::$method(store, $($argument,)+ limit))
+/// Carries out an operation by the module of its subject.
+async fn carry_out(store: MongoStore, op: Op, limit: Duration) -> CommandResult<Reply> {
+    match op {
+        Op::Open(open) => sessions::open(store, open, limit).await.map(Reply::Open),
+        Op::Beat(beat) => sessions::beat(store, beat, limit).await.map(Reply::Beat),
+        Op::Observe(sessions) => sessions::observe(store, sessions, limit).await.map(Reply::Observe),
+        Op::Declare(declaration) => sessions::declare(store, declaration, limit).await.map(Reply::Declare),
+        Op::Sessions(namespace, after, at_most) => {
+            sessions::sessions(store, namespace, after, at_most, limit).await.map(Reply::Sessions)
         }
-    };
-    (($doing:literal by $module:ident, rings) $method:ident($($argument:ident: $type:ty),+) -> $answer:ty) => {
-        fn $method(&self, $($argument: $type,)+ limit: Duration) -> Answer<'_, $answer> {
-            let rung = rings::$method($(&$argument),+);
-            self.ringing(limit, $doing, rung, move |store| $module::$method(store, $($argument,)+ limit))
+        Op::Take(takes, dead) => take::take(store, takes, dead, limit).await.map(Reply::Take),
+        Op::Release(releases) => release::release(store, releases, limit).await.map(Reply::Release),
+        Op::Wait(waits) => queue::wait(store, waits, limit).await.map(Reply::Wait),
+        Op::StopWaiting(waits) => queue::stop_waiting(store, waits, limit).await.map(Reply::StopWaiting),
+        Op::Waiters(lock, at_most) => queue::waiters(store, lock, at_most, limit).await.map(Reply::Waiters),
+        Op::Places(places) => queue::places(store, places, limit).await.map(Reply::Places),
+        Op::SetValue(set) => locks::set_value(store, set, limit).await.map(Reply::SetValue),
+        Op::Locks(locks) => locks::locks(store, locks, limit).await.map(Reply::Locks),
+        Op::ListLocks(namespace, kind, after, at_most) => {
+            locks::list_locks(store, namespace, kind, after, at_most, limit).await.map(Reply::ListLocks)
         }
-    };
+        Op::HeldBy(session, after, at_most) => {
+            locks::held_by(store, session, after, at_most, limit).await.map(Reply::HeldBy)
+        }
+        Op::LatestGrants(sessions, at_most) => {
+            locks::latest_grants(store, sessions, at_most, limit).await.map(Reply::LatestGrants)
+        }
+        Op::Revoke(revocation) => revoke::revoke(store, revocation, limit).await.map(Reply::Revoke),
+        Op::Define(define) => schedules::define(store, define, limit).await.map(Reply::Define),
+        Op::Instruct(schedule, instruction) => {
+            schedules::instruct(store, schedule, instruction, limit).await.map(Reply::Instruct)
+        }
+        Op::Schedules(schedules) => schedules::schedules(store, schedules, limit).await.map(Reply::Schedules),
+        Op::ListSchedules(namespace, after, at_most) => {
+            schedules::list_schedules(store, namespace, after, at_most, limit).await.map(Reply::ListSchedules)
+        }
+        Op::DeleteSchedule(schedule) => {
+            runs::delete_schedule(store, schedule, limit).await.map(Reply::DeleteSchedule)
+        }
+        Op::Claim(claim) => runs::claim(store, claim, limit).await.map(Reply::Claim),
+        Op::Finish(finish) => runs::finish(store, finish, limit).await.map(Reply::Finish),
+        Op::History(schedule, after, at_most) => {
+            runs::history(store, schedule, after, at_most, limit).await.map(Reply::History)
+        }
+        Op::LastRuns(schedules, at_most) => {
+            runs::last_runs(store, schedules, at_most, limit).await.map(Reply::LastRuns)
+        }
+        Op::PurgeRuns(schedule, older_than, keep) => {
+            runs::purge_runs(store, schedule, older_than, keep, limit).await.map(Reply::PurgeRuns)
+        }
+        Op::Purge(namespace, retention, after) => {
+            purge::purge(store, namespace, retention, after, limit).await.map(Reply::Purge)
+        }
+    }
 }
 
 impl Store for MongoStore {
@@ -298,36 +339,9 @@ impl Store for MongoStore {
         Capabilities::new(error::STORE, Reach::Fleet, self.inner.has_bells.then_some("bells"))
     }
 
-    store_methods! { carried_out:
-        // The first two are `steps::BEATS`.
-        open("open a session" by sessions, rings);
-        beat("renew a session" by sessions, rings);
-        observe("observe sessions" by sessions);
-        declare("declare a session dead" by sessions, rings);
-        sessions("list sessions" by sessions);
-        take("take locks" by take, rings);
-        release("release locks" by release, rings);
-        wait("join a queue" by queue, rings);
-        stop_waiting("leave a queue" by queue);
-        waiters("read a queue" by queue);
-        places("find places in a queue" by queue);
-        set_value("set a value" by locks, rings);
-        locks("read locks" by locks);
-        list_locks("list locks" by locks);
-        held_by("list the locks of a session" by locks);
-        latest_grants("list the latest grants" by locks);
-        revoke("revoke a lock" by revoke, rings);
-        define("define a schedule" by schedules, rings);
-        instruct("update a schedule" by schedules, rings);
-        list_schedules("list schedules" by schedules);
-        delete_schedule("delete a schedule" by runs);
-        schedules("read schedules" by schedules);
-        claim("claim a tick" by runs);
-        finish("finish a run" by runs);
-        history("read a history" by runs);
-        last_runs("read the last runs of schedules" by runs);
-        purge_runs("purge runs" by runs);
-        purge("purge" by purge);
+    fn call(&self, op: Op, limit: Duration) -> Answer<'_, Reply> {
+        let rung = rings::of(&op);
+        self.ringing(limit, op.operation(), rung, move |store| carry_out(store, op, limit))
     }
 
     fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {

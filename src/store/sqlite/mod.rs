@@ -38,12 +38,11 @@ use self::{
     rows::{Outcome, SqlRows},
     threads::{Place, backlog::Backlog, call::call, trouble::Trouble},
 };
-use super::{Answer, Capabilities, Cursor, Hint, Presence, Purged, Reach, Store, Topics, steps::Step};
+use super::{Answer, Capabilities, Hint, Op, Operation, Presence, Reach, Reply, Store, Topics, steps::Step};
 use crate::{
     clock::{Clock, SystemClock},
     error::Applied,
-    model::{Namespace, Retention, SessionId},
-    store_methods,
+    model::SessionId,
     sync::locked,
     words,
 };
@@ -307,13 +306,53 @@ impl fmt::Debug for SqliteStore {
     }
 }
 
-macro_rules! carried_out {
-    (($way:ident $doing:literal) $method:ident($($argument:ident: $type:ty),+) -> $answer:ty) => {
-        fn $method(&self, $($argument: $type,)+ limit: Duration) -> Answer<'_, $answer> {
-            // It may have to be done again, where SQLite gave up a transaction for the sake of another operation.
-            self.$way($doing, limit, move |step| step.$method($($argument.clone()),+))
+/// Carries out an operation within a transaction.
+fn carry_out(step: &mut Step<'_, SqlRows<'_>>, op: Op) -> Outcome<Reply> {
+    match op {
+        Op::Open(open) => step.open(open).map(Reply::Open),
+        Op::Beat(beat) => step.beat(beat).map(Reply::Beat),
+        Op::Observe(sessions) => step.observe(sessions).map(Reply::Observe),
+        Op::Declare(declaration) => step.declare(declaration).map(Reply::Declare),
+        Op::Sessions(namespace, after, at_most) => {
+            step.sessions(namespace, after, at_most).map(Reply::Sessions)
         }
-    };
+        Op::Take(takes, dead) => step.take(takes, dead).map(Reply::Take),
+        Op::Release(releases) => step.release(releases).map(Reply::Release),
+        Op::Wait(waits) => step.wait(waits).map(Reply::Wait),
+        Op::StopWaiting(waits) => step.stop_waiting(waits).map(Reply::StopWaiting),
+        Op::Waiters(lock, at_most) => step.waiters(lock, at_most).map(Reply::Waiters),
+        Op::Places(places) => step.places(places).map(Reply::Places),
+        Op::SetValue(set) => step.set_value(set).map(Reply::SetValue),
+        Op::Locks(locks) => step.locks(locks).map(Reply::Locks),
+        Op::ListLocks(namespace, kind, after, at_most) => {
+            step.list_locks(namespace, kind, after, at_most).map(Reply::ListLocks)
+        }
+        Op::HeldBy(session, after, at_most) => step.held_by(session, after, at_most).map(Reply::HeldBy),
+        Op::LatestGrants(sessions, at_most) => step.latest_grants(sessions, at_most).map(Reply::LatestGrants),
+        Op::Revoke(revocation) => step.revoke(revocation).map(Reply::Revoke),
+        Op::Define(define) => step.define(define).map(Reply::Define),
+        Op::Instruct(schedule, instruction) => step.instruct(schedule, instruction).map(Reply::Instruct),
+        Op::Schedules(schedules) => step.schedules(schedules).map(Reply::Schedules),
+        Op::ListSchedules(namespace, after, at_most) => {
+            step.list_schedules(namespace, after, at_most).map(Reply::ListSchedules)
+        }
+        Op::DeleteSchedule(schedule) => step.delete_schedule(schedule).map(Reply::DeleteSchedule),
+        Op::Claim(claim) => step.claim(claim).map(Reply::Claim),
+        Op::Finish(finish) => step.finish(finish).map(Reply::Finish),
+        Op::History(schedule, after, at_most) => step.history(schedule, after, at_most).map(Reply::History),
+        Op::LastRuns(schedules, at_most) => step.last_runs(schedules, at_most).map(Reply::LastRuns),
+        Op::PurgeRuns(schedule, older_than, keep) => {
+            step.purge_runs(schedule, older_than, keep).map(Reply::PurgeRuns)
+        }
+        Op::Purge(namespace, retention, after) => {
+            let purged = step.purge(namespace, retention, after)?;
+            // The last part also removes the files of sessions that never got a record, or have none any more.
+            if purged.next.is_none() {
+                step.rows().remove_strays()?;
+            }
+            Ok(Reply::Purge(purged))
+        }
+    }
 }
 
 impl Store for SqliteStore {
@@ -321,51 +360,17 @@ impl Store for SqliteStore {
         Capabilities::new(STORE, Reach::Host, hints::NAME)
     }
 
-    store_methods! { carried_out:
-        open(synced "open a session");
-        beat(unsynced "renew a session");
-        observe(reading "observe sessions");
-        declare(synced "declare a session dead");
-        sessions(reading "list sessions");
-        take(synced "take locks");
-        release(synced "release locks");
-        wait(unsynced "join a queue");
-        stop_waiting(unsynced "leave a queue");
-        waiters(reading "read a queue");
-        places(reading "find places in a queue");
-        set_value(synced "set a value");
-        locks(reading "read locks");
-        list_locks(reading "list locks");
-        held_by(reading "list the locks of a session");
-        latest_grants(reading "list the latest grants");
-        revoke(synced "revoke a lock");
-        define(synced "define a schedule");
-        instruct(synced "update a schedule");
-        schedules(reading "read schedules");
-        list_schedules(reading "list schedules");
-        delete_schedule(synced "delete a schedule");
-        claim(synced "claim a tick");
-        finish(synced "finish a run");
-        history(reading "read a history");
-        last_runs(reading "read the last runs of schedules");
-        purge_runs(synced "purge runs");
-    }
-
-    /// The last part also removes the files of sessions that never got a record, or have none any more.
-    fn purge(
-        &self,
-        namespace: Namespace,
-        retention: Retention,
-        after: Option<Cursor>,
-        limit: Duration,
-    ) -> Answer<'_, Purged> {
-        self.synced("purge", limit, move |step| {
-            let purged = step.purge(namespace.clone(), retention, after.clone())?;
-            if purged.next.is_none() {
-                step.rows().remove_strays()?;
+    fn call(&self, op: Op, limit: Duration) -> Answer<'_, Reply> {
+        let operation = op.operation();
+        // It may have to be done again, where SQLite gave up a transaction for the sake of another operation.
+        let work = move |step: &mut Step<'_, SqlRows<'_>>| carry_out(step, op.clone());
+        match operation {
+            Operation::Beat | Operation::Wait | Operation::StopWaiting => {
+                self.unsynced(operation.doing(), limit, work)
             }
-            Ok(purged)
-        })
+            _ if operation.is_write() => self.synced(operation.doing(), limit, work),
+            _ => self.reading(operation.doing(), limit, work),
+        }
     }
 
     fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {

@@ -5,8 +5,8 @@ use tokio::{sync::watch, time::Instant};
 
 use super::*;
 use crate::{
-    model::Holder,
-    store::{About, Beat, MemoryStore, Nonce, Share, Topic},
+    model::{Holder, Namespace},
+    store::{About, Beat, BeatWrite, MemoryStore, Nonce, Open, Share, StoreExt, Topic},
 };
 
 const LIMIT: Duration = Duration::from_secs(2);

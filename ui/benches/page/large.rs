@@ -13,7 +13,7 @@ use tenure::{
         SpreadName, Term,
     },
     store::{
-        About, Candidate, Claim, Define, FinishRun, Nonce, Open, Share, Store, Take, TakeAnswer, Ticket,
+        About, Candidate, Claim, Define, FinishRun, Nonce, Open, Share, StoreExt, Take, TakeAnswer, Ticket,
         mongo::{MongoOptions, MongoStore},
     },
 };

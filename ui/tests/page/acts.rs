@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::{body::Body, http::Request};
 use tenure::{
     model::{Holder, Key, Kind, LockId, ScheduleId, SpreadName},
-    store::{LockSeen, ScheduleSeen},
+    store::{LockSeen, ScheduleSeen, StoreExt},
     testing::{Course, Faulty, Intercept, Operation},
 };
 use tenure_ui::Access;

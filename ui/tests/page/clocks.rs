@@ -5,9 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures::stream::BoxStream;
 use tenure::{
     Clock, Elect, ElectConfig,
-    model::{Namespace, SessionId},
-    store::{Answer, Capabilities, Cursor, Hint, Page, SessionRecord, SessionSeen, Store, Topics},
-    store_methods,
+    store::{Answer, Capabilities, Hint, Op, Reply, SessionRecord, SessionSeen, Store, Topics},
     testing::TestClock,
 };
 use tenure_look::{ClockAhead, Liveness, Picture, Reader};
@@ -38,37 +36,22 @@ impl OneAhead {
 }
 
 impl Store for OneAhead {
-    store_methods! { to store:
-        open beat declare take release wait stop_waiting waiters places set_value locks list_locks held_by
-        latest_grants revoke define instruct schedules list_schedules delete_schedule claim finish history last_runs
-        purge_runs purge
-    }
-
-    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<SessionSeen>> {
-        let seen = self.store.observe(sessions, limit);
+    fn call(&self, op: Op, limit: Duration) -> Answer<'_, Reply> {
+        let answer = self.store.call(op, limit);
         Box::pin(async move {
-            let mut seen = seen.await?;
-            for one in &mut seen {
-                if let SessionSeen::Alive(record) = one {
-                    self.stamped(record);
+            let mut reply = answer.await?;
+            match &mut reply {
+                Reply::Observe(seen) => {
+                    for one in seen {
+                        if let SessionSeen::Alive(record) = one {
+                            self.stamped(record);
+                        }
+                    }
                 }
+                Reply::Sessions(page) => page.items.iter_mut().for_each(|record| self.stamped(record)),
+                _ => {}
             }
-            Ok(seen)
-        })
-    }
-
-    fn sessions(
-        &self,
-        namespace: Namespace,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Page<SessionRecord>> {
-        let listed = self.store.sessions(namespace, after, at_most, limit);
-        Box::pin(async move {
-            let mut page = listed.await?;
-            page.items.iter_mut().for_each(|record| self.stamped(record));
-            Ok(page)
+            Ok(reply)
         })
     }
 

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use scraper::Html;
 use tenure::{
     model::{Holder, ScheduleId},
-    store::{Instruction, ScheduleSeen, Store},
+    store::{Instruction, ScheduleSeen, Store, StoreExt},
     testing::{Call, Course, Intercept, Operation},
 };
 use tenure_ui::{Access, Ui};

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use tenure::{
     Elect, ElectConfig, Lease,
     model::{Holder, Kind, LockId, SessionId},
-    store::{About, Candidate, Nonce, Open, Ticket, Wait},
+    store::{About, Candidate, Nonce, Open, StoreExt, Ticket, Wait},
     testing::{Fault, Faulty, Intercept, Operation},
 };
 

@@ -10,7 +10,7 @@ use tenure::{
     },
     store::{
         About, Beat, BeatWrite, Candidate, Claim, Declaration, Define, Evidence, FinishRun, Instruction,
-        MemoryStore, Nonce, Open, Release, ReleaseTo, Share, Store, Take, TakeAnswer, Ticket, Wait,
+        MemoryStore, Nonce, Open, Release, ReleaseTo, Share, Store, StoreExt, Take, TakeAnswer, Ticket, Wait,
     },
     testing::TestClock,
 };

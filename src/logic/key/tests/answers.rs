@@ -1,7 +1,7 @@
 //! Answers that are lost, late or unexpected, and what a machine does about them.
 
 use super::*;
-use crate::logic::key::held::RELEASE_TRIES;
+use crate::{logic::key::held::RELEASE_TRIES, store::StoreExt};
 
 fn failed(applied: Applied) -> OpReply {
     OpReply::Failed(Arc::new(StoreError::new("memory", "do it", applied, true, "a test says so")))

@@ -7,7 +7,7 @@ use bson::{Bson, Document};
 use crate::{
     clock::{Clock, SystemClock},
     store::{
-        Answer, Bell,
+        Answer, Bell, Operation, Reply,
         mongo::{
             MongoStore,
             client::{
@@ -28,28 +28,36 @@ use crate::{
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// Operations that keep a session alive: they wait behind nothing else.
-pub(crate) const BEATS: [&str; 2] = ["open a session", "renew a session"];
+const BEATS: [&str; 2] = [Operation::Open.doing(), Operation::Beat.doing()];
 
 impl MongoStore {
+    /// Performs an operation and rings the bells of it. No caller waits for them.
+    pub(crate) fn ringing<F: Future<Output = CommandResult<Reply>> + Send + 'static>(
+        &self,
+        limit: Duration,
+        operation: Operation,
+        rung: Ringing,
+        work: impl FnOnce(Self) -> F + Send + 'static,
+    ) -> Answer<'_, Reply> {
+        let ringer = Arc::clone(&self.inner.ringer);
+        let rung = rung.filter(|_| self.inner.has_bells);
+        self.step(limit, operation.doing(), move |store| {
+            let work = work(store);
+            async move {
+                let bells = PendingBells { ringer, rung };
+                let outcome = work.await;
+                bells.ring(&outcome);
+                outcome
+            }
+        })
+    }
+
     pub(crate) fn step<T: Send + 'static, F: Future<Output = CommandResult<T>> + Send + 'static>(
         &self,
         limit: Duration,
         doing: &'static str,
         work: impl FnOnce(Self) -> F + Send + 'static,
     ) -> Answer<'_, T> {
-        self.ringing(limit, doing, None, work)
-    }
-
-    /// The same, and rings the bells of it. No caller waits for them.
-    pub(crate) fn ringing<T: Send + 'static, F: Future<Output = CommandResult<T>> + Send + 'static>(
-        &self,
-        limit: Duration,
-        doing: &'static str,
-        rung: Ringing<T>,
-        work: impl FnOnce(Self) -> F + Send + 'static,
-    ) -> Answer<'_, T> {
-        let rung = rung.filter(|_| self.inner.has_bells);
-        let ringer = Arc::clone(&self.inner.ringer);
         let of_beats = self.inner.beats.as_ref().filter(|_| BEATS.contains(&doing));
         let store = of_beats.unwrap_or(self).clone();
         let (connection, work) = (Arc::clone(&store.inner.connection), work(store));
@@ -61,10 +69,7 @@ impl MongoStore {
             let permit = tokio::time::timeout(limit, Arc::clone(permits).acquire_owned());
             let _permit =
                 permit.await.map_err(CommandFailure::not_begun)?.map_err(CommandFailure::not_begun)?;
-            let bells = PendingBells { ringer, rung };
-            let outcome = connection.watched(&used, work).await;
-            bells.ring(&outcome);
-            outcome
+            connection.watched(&used, work).await
         };
         Box::pin(async move { within_on(&runtime, limit, doing, operation).await })
     }
@@ -136,13 +141,13 @@ impl MongoStore {
 }
 
 /// The bells of an operation under way: they are rung also if no caller learns what became of it.
-struct PendingBells<T> {
+struct PendingBells {
     ringer: Arc<Ringer>,
-    rung: Ringing<T>,
+    rung: Ringing,
 }
 
-impl<T> PendingBells<T> {
-    fn ring(mut self, outcome: &CommandResult<T>) {
+impl PendingBells {
+    fn ring(mut self, outcome: &CommandResult<Reply>) {
         match outcome {
             Ok(answer) => self.ring_for(Some(answer)),
             Err(failure) if failure.is_unknown() || has_changed() => self.ring_for(None),
@@ -150,7 +155,7 @@ impl<T> PendingBells<T> {
         }
     }
 
-    fn ring_for(&mut self, answer: Option<&T>) {
+    fn ring_for(&mut self, answer: Option<&Reply>) {
         let bells = self.rung.take().map(|rung| rung(answer)).unwrap_or_default();
         if !bells.is_empty() {
             self.ringer.ring(bells, carried_out());
@@ -158,7 +163,7 @@ impl<T> PendingBells<T> {
     }
 }
 
-impl<T> Drop for PendingBells<T> {
+impl Drop for PendingBells {
     fn drop(&mut self) {
         self.ring_for(None);
     }
