@@ -307,7 +307,7 @@ impl ElectConfig {
         self.refresh_duration.max(self.hold_duration().saturating_add(self.refresh_interval))
     }
 
-    /// Retention for a [purge](crate::store::Store::purge).
+    /// Retention for a [purge](crate::store::StoreExt::purge).
     #[must_use]
     pub const fn retention(&self) -> Retention {
         self.retention

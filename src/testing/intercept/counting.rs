@@ -9,7 +9,7 @@ use crate::sync::locked;
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
-/// use tenure::{model::SessionId, store::{MemoryStore, Store}, testing::{Counting, Intercept, Operation}};
+/// use tenure::{model::SessionId, store::{MemoryStore, StoreExt}, testing::{Counting, Intercept, Operation}};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tenure::StoreError> {

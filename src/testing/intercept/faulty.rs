@@ -24,7 +24,7 @@ use crate::{dice::Dice, store::Hint, sync::locked};
 /// use tenure::{
 ///     Applied, StoreError,
 ///     model::SessionId,
-///     store::{MemoryStore, SessionSeen, Store},
+///     store::{MemoryStore, SessionSeen, StoreExt},
 ///     testing::{Fault, Faulty, Intercept, Operation},
 /// };
 ///

@@ -6,7 +6,7 @@ use super::{Call, Course, Intercept};
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
-/// use tenure::{model::SessionId, store::{MemoryStore, SessionSeen, Store}, testing::{Intercept, Slow}};
+/// use tenure::{model::SessionId, store::{MemoryStore, SessionSeen, StoreExt}, testing::{Intercept, Slow}};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), tenure::StoreError> {
