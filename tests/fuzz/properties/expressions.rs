@@ -1,7 +1,8 @@
 //! Expressions: refused in one line, or with instants that rise; never a panic, and never long.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use tenure::{
     model::StoreTime,
     schedule::{CalendarError, Timing},
@@ -9,10 +10,8 @@ use tenure::{
 
 use super::source::Source;
 
-/// Longest time of any question, on a busy machine and without optimization: it is microseconds with it.
+/// Longest processor time of any question, without optimization: it is microseconds with it.
 const LONG: Duration = Duration::from_millis(500);
-/// Times that a question is asked which was long: another process may have had the machine, but not each time.
-const TIMES: usize = 20;
 
 const ZONES: [&str; 8] = [
     "UTC",
@@ -79,21 +78,17 @@ fn holds(timing: &Timing, after: StoreTime) -> bool {
 }
 
 fn quickly<T>(timing: &Timing, ask: impl Fn(&Timing) -> T) -> T {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "how long a computation takes is nothing a clock to turn knows"
-    )]
-    let now = Instant::now;
-    let begun = now();
+    let begun = computed();
     let answer = ask(timing);
-    let took = begun.elapsed();
-    let is_quick = |_| {
-        let begun = now();
-        ask(timing);
-        begun.elapsed() < LONG
-    };
-    assert!(took < LONG || (0..TIMES).any(is_quick), "{timing:?}");
+    let took = computed() - begun;
+    assert!(took < LONG, "{timing:?} took {took:?}");
     answer
+}
+
+/// Time this thread has had a processor: other processes have no part in it.
+fn computed() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).expect("it began at zero")
 }
 
 fn refused(error: &CalendarError) {
