@@ -4,19 +4,23 @@
 #[path = "../../common/measure.rs"]
 mod measure;
 
+mod behind;
 mod figures;
 mod holder;
 mod machine;
+mod page;
 mod peers;
 mod processes;
+mod reasons;
 mod relay;
 mod servers;
 mod stages;
 
 use self::{
     figures::{Figure, Figures, Part},
-    machine::Machine,
+    machine::{Machine, processors},
     measure::turn,
+    page::Facts,
     peers::Peer,
     servers::Place,
     stages::{Size, many, one, one::Two, owner, rest, turns},
@@ -29,19 +33,27 @@ async fn main() {
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let quick = arguments.iter().any(|argument| argument == "--quick");
-    let number = arguments.iter().skip_while(|argument| *argument != "--rounds").nth(1);
-    let rounds = number.and_then(|number| number.parse().ok()).unwrap_or(5);
+    let after = |word: &str| arguments.iter().skip_while(|argument| *argument != word).nth(1);
+    let rounds = after("--rounds").and_then(|number| number.parse().ok()).unwrap_or(5);
     let size = if quick { Size::quick() } else { Size::whole(rounds) };
     let machine = Machine::look();
-    let mut figures = Figures::default();
+    let (mut figures, mut servers) = (Figures::default(), Vec::new());
     for nodes in [1, 3] {
         let place = Place::start(nodes).await;
-        println!("{nodes}: {}", place.versions().await.join(", "));
+        for version in place.versions().await {
+            if !servers.contains(&version) {
+                servers.push(version);
+            }
+        }
         run(&place, &size, &mut figures).await;
     }
     figures.print();
-    let (seconds, said) = machine.since();
-    println!("{seconds:.0} s, {said}");
+    let (seconds, load) = machine.since();
+    let page = page::page(&figures, &size, &Facts { machine: processors(), servers, seconds, load });
+    println!("\n{page}");
+    if let Some(file) = after("--write") {
+        std::fs::write(file, page).expect("the page can be written");
+    }
 }
 
 async fn run(place: &Place, size: &Size, figures: &mut Figures) {
@@ -56,7 +68,7 @@ async fn run(place: &Place, size: &Size, figures: &mut Figures) {
         let machine = Machine::look();
         let peers = place.peers();
         for index in turn(round, peers.len()) {
-            if peers[index] != Peer::Floor {
+            if peers[index] != Peer::Floor && size.turns_nodes.contains(&place.nodes) {
                 turns::of_32(place, peers[index], size, figures).await;
             }
         }

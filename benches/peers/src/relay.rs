@@ -10,7 +10,6 @@ use tokio::{
 };
 
 pub(crate) struct Relay {
-    pub(crate) port: u16,
     swallows: watch::Sender<bool>,
     acceptor: JoinHandle<()>,
 }
@@ -24,14 +23,14 @@ impl Relay {
         (listener, port)
     }
 
-    pub(crate) fn start(listener: TcpListener, port: u16, server: u16) -> Self {
+    pub(crate) fn start(listener: TcpListener, server: u16) -> Self {
         let (swallows, look) = watch::channel(false);
         let acceptor = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 tokio::spawn(connect(client, server, look.clone()));
             }
         });
-        Self { port, swallows, acceptor }
+        Self { swallows, acceptor }
     }
 
     pub(crate) fn swallow(&self) {

@@ -51,9 +51,16 @@ impl Redis {
         format!("Redis {}", self.field("server", "redis_version").await)
     }
 
-    /// Commands. Each is counted as a write: this server does not tell them apart.
+    /// Commands that clients sent, and those that wrote; those within a script count as writes alone.
     pub(crate) async fn work(&self) -> Work {
-        let commands = self.field("stats", "total_commands_processed").await.parse().unwrap_or_default();
-        Work { commands, writes: commands }
+        let stats = self.info("commandstats").await.expect("Redis answers");
+        let calls = |names: &[&str]| -> f64 {
+            let of = |line: &str| {
+                let (name, counts) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+                names.contains(&name).then(|| counts.split(',').next()?.parse::<f64>().ok())?
+            };
+            stats.lines().filter_map(of).sum()
+        };
+        Work { commands: calls(&["evalsha", "set"]), writes: calls(&["pexpire", "set", "del"]) }
     }
 }

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use super::Size;
 use crate::{
-    figures::{Figure, Figures},
+    figures::{Figure, Figures, Part},
     machine::Meter,
     measure::{median, micros, now},
     peers::{Instance, Peer},
@@ -73,7 +73,7 @@ pub(crate) async fn pairs(place: &Place, two: &Two, size: &Size, figures: &mut F
     }
     let times = Times::of(times, &meter);
     figures.add_all(place.nodes, Figure::Pair, two.peer, times.with(times.p50));
-    figures.add_all(place.nodes, Figure::Pair99, two.peer, times.with(times.p99));
+    figures.add((place.nodes, Figure::Pair99, Part::Value, (0, 0)), two.peer, times.p99);
 }
 
 /// Takes with a pause before each, so that none waits for the flush of the one before it.

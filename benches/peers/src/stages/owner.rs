@@ -32,7 +32,7 @@ pub(crate) async fn is_lost(place: &Place, size: &Size, figures: &mut Figures) {
 async fn lose(place: &Place, peer: Peer, fault: Figure, round: u32, size: &Size) -> (Peer, Figure, f64) {
     let (listener, port) = Relay::bind().await;
     let (server, by_relay) = place.by_way_of(peer, port).await;
-    let relay = Relay::start(listener, port, server);
+    let relay = Relay::start(listener, server);
     let (key, ttl) = (format!("{} {round}", fault.name()), size.owner_ttl);
     let waiter = peer.start(place.uri(peer), ttl, &format!("waiter for {key}")).await;
     let mut holder = Holder::start(peer, &by_relay, ttl, &key);
