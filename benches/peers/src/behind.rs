@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::{
     figures::{At, Figure, Figures, Part, shown},
     measure::median,
-    page::{on, wrapped},
+    page::wrapped,
     peers::Peer,
     reasons::why,
 };
@@ -27,63 +27,83 @@ impl Reasons {
     }
 }
 
-/// Times that tenure is behind, and whether it was so in each round.
-fn behind(figures: &Figures, at: At, peer: Peer) -> Option<(f64, bool)> {
-    let (ours, theirs) = (figures.rounds(at, Peer::Tenure)?, figures.rounds(at, peer)?);
-    let times = |ours: f64, theirs: f64| if at.1.grows() { theirs / ours } else { ours / theirs };
+/// Times that one is behind a peer, and whether it was so in each round.
+fn behind(figures: &Figures, at: At, one: Peer, peer: Peer) -> Option<(f64, bool)> {
+    let (ours, theirs) = (figures.rounds(at, one)?, figures.rounds(at, peer)?);
+    let grows = at.1.grows() && at.2 == Part::Value;
+    let times = |ours: f64, theirs: f64| if grows { theirs / ours } else { ours / theirs };
     let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| times(*ours, *theirs)).collect();
     let always = ratios.iter().all(|ratio| *ratio >= 1.0);
     let ratio = median(ratios.into_iter().filter(|ratio| !ratio.is_nan()).collect());
     (ratio >= LEAST).then_some((ratio, always))
 }
 
-fn row_name((nodes, figure, part, (instances, keys)): At) -> String {
-    let mut name = figure.name().to_owned();
-    match part {
-        Part::Value => {}
-        // Processor time of a figure is of the work, not of the rate.
-        Part::Servers => name = format!("{}, servers", name.split(',').next().unwrap_or_default()),
-        Part::Client => name = format!("{}, client", name.split(',').next().unwrap_or_default()),
+/// Cell of a peer: how far tenure is behind on each number of nodes, and the reason. Empty where tenure is ahead.
+fn cell(figures: &Figures, row: Row, peer: Peer, reasons: &mut Reasons) -> String {
+    let (figure, part, case) = row;
+    let (mut parts, mut letter) = (Vec::new(), None);
+    for nodes in [1, 3] {
+        let at = (nodes, figure, part, case);
+        if figures.rounds(at, peer).is_none() || figures.rounds(at, Peer::Tenure).is_none() {
+            continue;
+        }
+        let Some((ratio, always)) = behind(figures, at, Peer::Tenure, peer) else {
+            parts.push("–".to_owned());
+            continue;
+        };
+        let store = behind(figures, at, Peer::Floor, peer).is_some();
+        letter.get_or_insert(reasons.letter(why(figure, part, peer, store)));
+        let mark = if always { "" } else { "?" };
+        parts.push(format!("{}{mark}", factor(ratio)));
     }
-    if keys > 0 {
-        let _ = write!(name, ", {instances}×{keys}");
-    }
-    format!("{name}, {}", on(nodes))
+    letter.map(|letter| format!("{} {letter}", parts.join("/"))).unwrap_or_default()
 }
 
-/// The section of the page.
-pub(crate) fn section(figures: &Figures, shown_rows: &[At]) -> String {
-    let mut text = String::new();
+fn name((figure, part, (instances, keys)): Row) -> String {
+    // Processor time is that of an operation, not of the rate.
+    let work = figure.name().split(',').next().unwrap_or_default();
+    match part {
+        _ if keys > 0 => format!("{} {instances}×{keys}", figure.name()),
+        Part::Value => figure.name().to_owned(),
+        Part::Servers => format!("{work}, servers"),
+        Part::Client => format!("{work}, client"),
+    }
+}
+
+/// The table and its reasons.
+pub(crate) fn section(figures: &Figures, rest: &[(usize, usize)]) -> String {
+    const PEERS: [Peer; 5] = [Peer::MongoLock, Peer::Insert, Peer::ShedLock, Peer::Etcd, Peer::Redis];
+    let names: Vec<_> = PEERS.iter().map(|peer| peer.name()).collect();
+    let mut text = format!("| behind | {} |\n|---|{}\n", names.join(" | "), "---:|".repeat(PEERS.len()));
     let mut reasons = Reasons::default();
-    for &at in shown_rows {
-        let mut cells = Vec::new();
-        for peer in Peer::ALL.into_iter().filter(|peer| !matches!(peer, Peer::Floor | Peer::Tenure)) {
-            let Some((ratio, always)) = behind(figures, at, peer) else { continue };
-            let letter = reasons.letter(why(at.1, at.2, peer));
-            let mark = if always { "" } else { "?" };
-            let ratio = if ratio.is_finite() { factor(ratio) } else { "∞".to_owned() };
-            cells.push(format!("{} {ratio}{mark} ({letter})", peer.name()));
-        }
-        if !cells.is_empty() {
-            let row = format!("- {}: {}", row_name(at), cells.join(", "));
-            let _ = writeln!(text, "{}", wrapped(&row, "  "));
+    for row in rows(rest) {
+        let cells: Vec<_> = PEERS.iter().map(|peer| cell(figures, row, *peer, &mut reasons)).collect();
+        if cells.iter().any(|cell| !cell.is_empty()) {
+            let _ = writeln!(text, "| {} | {} |", name(row), cells.join(" | "));
         }
     }
-    let _ = writeln!(text, "\nThe reasons:\n");
+    text.push('\n');
     for (reason, letter) in reasons.0.iter().zip('a'..='z') {
-        let _ = writeln!(text, "{}", wrapped(&format!("- ({letter}) {reason}"), "  "));
+        let _ = writeln!(text, "{}", wrapped(&format!("- {letter}: {reason}"), "  "));
     }
     text
 }
 
 /// A factor with as many digits as it needs to differ from 1.
 fn factor(ratio: f64) -> String {
-    if ratio < 9.95 { format!("{ratio:.2}") } else { shown(ratio) }
+    match ratio {
+        _ if !ratio.is_finite() => "∞".to_owned(),
+        _ if ratio < 9.95 => format!("{ratio:.2}"),
+        _ => shown(ratio),
+    }
 }
 
-/// All rows that the page shows, in its order.
-pub(crate) fn rows(nodes: &[usize], rest: &[(usize, usize)]) -> Vec<At> {
-    const ONE: [(Figure, Part); 15] = [
+/// A figure or what it cost, at instances and keys.
+type Row = (Figure, Part, (usize, usize));
+
+/// All that the page shows, in its order.
+fn rows(rest: &[(usize, usize)]) -> Vec<Row> {
+    const FIXED: [(Figure, Part); 18] = [
         (Figure::Pair, Part::Value),
         (Figure::Pair99, Part::Value),
         (Figure::Pair, Part::Servers),
@@ -99,16 +119,13 @@ pub(crate) fn rows(nodes: &[usize], rest: &[(usize, usize)]) -> Vec<At> {
         (Figure::Turns, Part::Servers),
         (Figure::Turns, Part::Client),
         (Figure::Closed, Part::Value),
+        (Figure::Killed, Part::Value),
+        (Figure::Frozen, Part::Value),
+        (Figure::CutOff, Part::Value),
     ];
-    const FAULTS: [Figure; 3] = [Figure::Killed, Figure::Frozen, Figure::CutOff];
-    let mut all = Vec::new();
-    for (figure, part) in ONE.into_iter().chain(FAULTS.map(|fault| (fault, Part::Value))) {
-        all.extend(nodes.iter().map(|nodes| (*nodes, figure, part, (0, 0))));
-    }
-    for case in rest {
-        for figure in [Figure::RestWrites, Figure::RestServers] {
-            all.extend(nodes.iter().map(|nodes| (*nodes, figure, Part::Value, *case)));
-        }
-    }
-    all
+    let at_rest = |case: &(usize, usize)| {
+        [Figure::RestWrites, Figure::RestServers].map(|figure| (figure, Part::Value, *case))
+    };
+    let fixed = FIXED.map(|(figure, part)| (figure, part, (0, 0)));
+    fixed.into_iter().chain(rest.iter().flat_map(at_rest)).collect()
 }

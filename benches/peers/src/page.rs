@@ -65,7 +65,7 @@ fn table(text: &mut String, first: &str, nodes: usize, peers: &[Peer], columns: 
     let _ = writeln!(text);
 }
 
-pub(crate) fn on(nodes: usize) -> &'static str {
+fn on(nodes: usize) -> &'static str {
     if nodes == 1 { "one node" } else { "three nodes" }
 }
 
@@ -155,23 +155,23 @@ pub(crate) fn page(figures: &Figures, size: &Size, facts: &Facts) -> String {
     text += "## Where tenure is behind\n\n";
     text += &wrapped(BEHIND, "");
     text += "\n\n";
-    text += &behind::section(figures, &behind::rows(&[1, 3], size.rest));
+    text += &behind::section(figures, size.rest);
     text
 }
 
-const PEERS: &str = "`query-insert-delete` and `lockUntil` (the algorithm of ShedLock on MongoDB) were written for this run. etcd has \
-     one lease an instance; its try is a transaction. Redis has one node and writes nothing to its disk. Those without \
-     a way to wait poll every 100 ms: all but tenure and etcd. tenure releases with the primary's acknowledgement, the \
-     other peers on MongoDB with the majority's.";
+const PEERS: &str = "`query-insert-delete` and `lockUntil` (as ShedLock does on MongoDB) were written for this run. etcd: `Lock` under \
+     one lease an instance; a try is a transaction. Redis: one node, nothing on its disk. All but tenure and etcd wait \
+     by a poll every 100 ms. On MongoDB tenure releases with the acknowledgement of the primary, the others with that of \
+     the majority.";
 
-const ONE: &str = "A pair is a take and its release, one after the other; a paced take comes 20 ms after the last release; a \
-     hand-over lasts from the release until the only waiter has the key. `servers+client` is processor time.";
+const ONE: &str = "A pair is a take and its release; a paced take comes 20 ms after the last pair; a hand-over lasts from the release \
+     until the only waiter has the key. µs: processor time of `servers+client`.";
 
-const MANY: &str = "64 tasks of one instance have a key each; 32 instances want one key, where least/most compares the waiter with \
-     the fewest turns to that with the most. `servers+client` again.";
+const MANY: &str = "64 tasks of one instance have a key each; 32 instances want one key. Least/most: turns of the waiter with the fewest \
+     to those of the one with the most.";
 
-const BEHIND: &str = "All rows: the peers that are ahead, how many times (the median of the rounds' ratios), and the reason. A question \
-     mark shows that tenure was ahead in some rounds.";
+const BEHIND: &str = "All rows: how many times, on one node/on three (– is ahead), by the median of the rounds' ratios, and the reason. \
+     With ? it was ahead in some round.";
 
 fn preface(size: &Size, facts: &Facts) -> String {
     let mut text = "# Figures beside other locks\n\n".to_owned();
@@ -180,17 +180,17 @@ fn preface(size: &Size, facts: &Facts) -> String {
     let (rounds, servers) = (size.rounds, facts.servers.join(", "));
     let paragraphs = [
         format!(
-            "`scripts/peers --write` measured these and wrote this page; `--quick` repeats them in a minute. Peers took \
-             turns in {rounds} rounds of {} pairs, {} s for 64 tasks and {} s for 32 waiters, {:.0} s in all. A figure is \
-             the median of the rounds; behind the slash stands the median of the rounds' ratios to the floor, which is \
-             two bare majority `findAndModify` of one client without retries.",
+            "Written by `scripts/peers --write`; `--quick` repeats it in a minute. Peers took turns on servers of their \
+             own: {rounds} rounds of {} pairs, {} s for 64 tasks, {} s for 32 waiters, {:.0} s in all. A figure is the \
+             median of the rounds; behind the slash is the median of their ratios to the floor: two bare majority \
+             `findAndModify` without retries.",
             size.pairs,
             size.window.as_secs_f64(),
             size.turns.as_secs_f64(),
             facts.seconds,
         ),
         format!(
-            "{servers}; {crates}. {}, shared by servers and clients and with others: {}. So trust ratios before times.",
+            "{servers}; {crates}. {} for servers, clients and others: {}. Trust ratios before times.",
             facts.machine, facts.load,
         ),
         PEERS.to_owned(),
@@ -205,8 +205,8 @@ fn preface(size: &Size, facts: &Facts) -> String {
 
 fn owners(text: &mut String, figures: &Figures, size: &Size) {
     let paragraph = format!(
-        "A process holds a key under a ttl of {} s, and another waits. Seconds until that one has the key: median and \
-         worst of {}. Cut off means that no byte passes in either direction.",
+        "A process holds a key under a ttl of {} s, another waits: seconds until it has the key, median/worst of {}. Cut \
+         off: no byte passes.",
         size.owner_ttl.as_secs(),
         size.owners,
     );
@@ -233,9 +233,8 @@ fn owners(text: &mut String, figures: &Figures, size: &Size) {
 
 fn at_rest(text: &mut String, figures: &Figures, size: &Size) {
     let paragraph = format!(
-        "Keys are held under a ttl of {} s, and nothing else happens: writes a second at the primary, and processor time \
-         of all servers in µs a second, less what both are with no instance; one window of {} s. `100×1` is 100 \
-         instances with one key each. mongo-lock-async keeps nothing beyond its ttl.",
+        "Keys under a ttl of {} s, and nothing else: writes a second at the primary/processor time of all servers in µs a \
+         second, less those without instances, in {} s. `100×1`: 100 instances, one key each.",
         size.rest_ttl.as_secs(),
         size.rest_window.as_secs(),
     );

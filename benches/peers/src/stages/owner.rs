@@ -1,6 +1,6 @@
 //! Time to a new owner, at equal ttl, when the old one goes.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use futures::future::join_all;
 use tokio::time::sleep;
@@ -55,8 +55,8 @@ async fn lose(place: &Place, peer: Peer, fault: Figure, round: u32, size: &Size)
         Figure::Frozen => holder.freeze(),
         _ => relay.swallow(),
     }
-    let acquired = tokio::time::timeout(Duration::from_secs(60), waits).await;
-    let acquired = acquired.expect("a minute is twenty times the ttl").expect("the waiter does not panic");
+    let acquired = tokio::time::timeout(ttl * 20, waits).await;
+    let acquired = acquired.expect("the ttl is over twenty times").expect("the waiter does not panic");
     waiter.close().await;
     (peer, fault, micros(acquired.saturating_duration_since(lost)) / 1e6)
 }

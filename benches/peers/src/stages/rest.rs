@@ -92,7 +92,7 @@ async fn hold(place: &Place, peer: Peer, (number, keys): (usize, usize), size: &
             }
             let instance = Arc::clone(instance);
             // Spread over the interval, as keys are that are taken over time.
-            let begin = Instant::now()
+            let begin = Instant::from_std(now())
                 + pause * u32::try_from(keepers.len()).expect("some thousands")
                     / u32::try_from(number * keys).expect("some thousands");
             keepers.spawn(async move {
