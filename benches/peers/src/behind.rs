@@ -12,6 +12,8 @@ use crate::{
 
 /// Smallest part that a ratio shows.
 const LEAST: f64 = 1.01;
+/// Processor time at rest, in microseconds a second, below which other work of the servers hides it.
+pub(crate) const NOISE: f64 = 1e3;
 
 /// Reasons in the order of their first use.
 #[derive(Default)]
@@ -31,10 +33,16 @@ impl Reasons {
 fn behind(figures: &Figures, at: At, one: Peer, peer: Peer) -> Option<(f64, bool)> {
     let (ours, theirs) = (figures.rounds(at, one)?, figures.rounds(at, peer)?);
     let grows = at.1.grows() && at.2 == Part::Value;
-    let times = |ours: f64, theirs: f64| if grows { theirs / ours } else { ours / theirs };
+    let least = if at.1 == Figure::RestServers { NOISE } else { 0.0 };
+    let times = |ours: f64, theirs: f64| {
+        let (ours, theirs) = (ours.max(least), theirs.max(least));
+        let ratio = if grows { theirs / ours } else { ours / theirs };
+        // Nothing to nothing.
+        if ratio.is_nan() { 1.0 } else { ratio }
+    };
     let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| times(*ours, *theirs)).collect();
     let always = ratios.iter().all(|ratio| *ratio >= 1.0);
-    let ratio = median(ratios.into_iter().filter(|ratio| !ratio.is_nan()).collect());
+    let ratio = median(ratios);
     (ratio >= LEAST).then_some((ratio, always))
 }
 

@@ -76,7 +76,7 @@ impl Machine {
         let (later, seconds) = (Self::look(), self.began.elapsed().as_secs_f64());
         let percent = |ticks: f64| ticks / (later.all - self.all).max(1.0) * 100.0;
         let (busy, steal) = (percent(later.busy - self.busy), percent(later.steal - self.steal));
-        (seconds, format!("load {}, busy {busy:.0} %, stolen {steal:.1} %", load()))
+        (seconds, format!("load {}, busy {busy:.0}%, stolen {steal:.1}%", load()))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::{
-    behind,
+    behind::{self, NOISE},
     figures::{At, Figure, Figures, Part, shown},
     peers::{Keeps, Peer},
     stages::Size,
@@ -159,31 +159,36 @@ pub(crate) fn page(figures: &Figures, size: &Size, facts: &Facts) -> String {
     text
 }
 
-const PEERS: &str = "`query-insert-delete` and `lockUntil` (as ShedLock does on MongoDB) were written for this run. etcd: `Lock` under \
-     one lease an instance; a try is a transaction. Redis: one node, nothing on its disk. All but tenure and etcd wait \
-     by a poll every 100 ms. On MongoDB tenure releases with the acknowledgement of the primary, the others with that of \
-     the majority.";
+const PEERS: &str = "\
+    `query-insert-delete` and `lockUntil` (as ShedLock does on MongoDB) were written for this run. etcd: `Lock` \
+    under one lease an instance; a try is a transaction. Redis: one node, nothing on its disk. All but tenure and \
+    etcd wait by a poll every 100 ms. On MongoDB tenure releases with the acknowledgement of the primary, the others \
+    with that of the majority.";
 
-const ONE: &str = "A pair is a take and its release; a paced take comes 20 ms after the last pair; a hand-over lasts from the release \
-     until the only waiter has the key. µs: processor time of `servers+client`.";
+const ONE: &str = "\
+    A pair is a take and its release; a paced take comes 20 ms after the last pair; a hand-over lasts from the \
+    release until the only waiter has the key. µs: processor time of `servers+client`.";
 
-const MANY: &str = "64 tasks of one instance have a key each; 32 instances want one key. Least/most: turns of the waiter with the fewest \
-     to those of the one with the most.";
+const MANY: &str = "\
+    64 tasks of one instance have a key each; 32 instances want one key. Least/most: turns of the waiter with the \
+    fewest to those of the one with the most.";
 
-const BEHIND: &str = "All rows: how many times, on one node/on three (– is ahead), by the median of the rounds' ratios, and the reason. \
-     With ? it was ahead in some round.";
+const BEHIND: &str = "\
+    All rows: how many times, on one node/on three (– is ahead), by the median of the rounds' ratios, and the \
+    reason. With ? it was ahead in some round.";
 
 fn preface(size: &Size, facts: &Facts) -> String {
     let mut text = "# Figures beside other locks\n\n".to_owned();
     let crates =
         ["mongodb", "etcd-client", "redis", "mongo-lock-async", "tokio"].map(crate_version).join(", ");
-    let (rounds, servers) = (size.rounds, facts.servers.join(", "));
+    let rounds = if size.rounds == 1 { "one round".to_owned() } else { format!("{} rounds", size.rounds) };
+    let servers = facts.servers.join(", ");
     let paragraphs = [
         format!(
-            "Written by `scripts/peers --write`; `--quick` repeats it in a minute. Peers took turns on servers of their \
-             own: {rounds} rounds of {} pairs, {} s for 64 tasks, {} s for 32 waiters, {:.0} s in all. A figure is the \
-             median of the rounds; behind the slash is the median of their ratios to the floor: two bare majority \
-             `findAndModify` without retries.",
+            "Written by `scripts/peers --write`; `--quick` repeats it in a minute. Peers took turns on servers of \
+             their own: {rounds} of {} pairs, {} s for 64 tasks, {} s for 32 waiters, {:.0} s in all. A \
+             figure is the median of the rounds; behind the slash is the median of their ratios to the floor: two \
+             bare majority `findAndModify` without retries.",
             size.pairs,
             size.window.as_secs_f64(),
             size.turns.as_secs_f64(),
@@ -205,8 +210,8 @@ fn preface(size: &Size, facts: &Facts) -> String {
 
 fn owners(text: &mut String, figures: &Figures, size: &Size) {
     let paragraph = format!(
-        "A process holds a key under a ttl of {} s, another waits: seconds until it has the key, median/worst of {}. Cut \
-         off: no byte passes.",
+        "A process holds a key under a ttl of {} s, another waits: seconds until it has the key, median/worst of {}. \
+         Cut off: no byte passes.",
         size.owner_ttl.as_secs(),
         size.owners,
     );
@@ -233,8 +238,9 @@ fn owners(text: &mut String, figures: &Figures, size: &Size) {
 
 fn at_rest(text: &mut String, figures: &Figures, size: &Size) {
     let paragraph = format!(
-        "Keys under a ttl of {} s, and nothing else: writes a second at the primary/processor time of all servers in µs a \
-         second, less those without instances, in {} s. `100×1`: 100 instances, one key each.",
+        "Keys under a ttl of {} s, and nothing else: writes a second at the primary/processor time of all servers in \
+         ms a second, beyond that without instances, in {} s. `100×1`: 100 instances, one key each. Below 1 ms other work \
+         hides it.",
         size.rest_ttl.as_secs(),
         size.rest_window.as_secs(),
     );
@@ -245,13 +251,15 @@ fn at_rest(text: &mut String, figures: &Figures, size: &Size) {
         let column = |(case, name)| {
             let case: (usize, usize) = case;
             let cell = move |peer| {
-                let of = |figure| figures.median((nodes, figure, Part::Value, case), peer).map(shown);
-                Some(format!("{}/{}", of(Figure::RestWrites)?, of(Figure::RestServers)?))
+                let of = |figure| figures.median((nodes, figure, Part::Value, case), peer);
+                let servers = of(Figure::RestServers)?;
+                let servers = if servers < NOISE { "<1".to_owned() } else { shown(servers / 1e3) };
+                Some(format!("{}/{servers}", shown(of(Figure::RestWrites)?)))
             };
             Column { heading: name, cell: Box::new(cell) }
         };
         let columns: Vec<_> =
             size.rest.iter().copied().zip(names.iter().map(String::as_str)).map(column).collect();
-        table(text, "writes/µs", nodes, &peers, &columns);
+        table(text, "writes/ms", nodes, &peers, &columns);
     }
 }

@@ -10,9 +10,10 @@ use redis::{Client, Script, aio::MultiplexedConnection};
 
 use super::{Held, Instance};
 
-const DELETE: &str =
-    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
-const RENEW: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0";
+const DELETE: &str = "\
+    if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
+const RENEW: &str = "\
+    if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0";
 
 pub(crate) struct Redis {
     connection: MultiplexedConnection,

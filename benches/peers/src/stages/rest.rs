@@ -36,34 +36,29 @@ async fn rates(place: &Place, peer: Peer, window: Duration) -> Rates {
     ]
 }
 
-/// Instances and keys of each: what is held costs that much more than servers at which nobody holds anything.
+/// Instances and keys of each: work beyond that of the same servers without an instance, just before.
 pub(crate) async fn with_keys(place: &Place, size: &Size, figures: &mut Figures) {
     let peers: Vec<Peer> = place.peers().into_iter().filter(|peer| peer.keeps() != Keeps::Never).collect();
     let (on_mongo, others): (Vec<Peer>, Vec<Peer>) =
         peers.into_iter().partition(|peer| !matches!(peer, Peer::Etcd | Peer::Redis));
-    let idle = |peer| rates(place, peer, size.rest_window);
-    let idle_others = join_all(others.iter().map(|peer| idle(*peer)));
-    let (idle_mongo, idle_others) = tokio::join!(idle(Peer::Floor), idle_others);
     for &case in size.rest {
         // Each has servers of its own, so that others may be at rest beside those on MongoDB.
-        let others_hold = join_all(others.iter().map(|peer| hold(place, *peer, case, size)));
-        let mongo_hold = async {
-            let mut rows = Vec::new();
+        let others_rows = join_all(others.iter().map(async |peer| {
+            let idle = rates(place, *peer, size.rest_window).await;
+            (*peer, idle, hold(place, *peer, case, size).await)
+        }));
+        let mongo_rows = async {
+            let (idle, mut rows) = (rates(place, Peer::Floor, size.rest_window).await, Vec::new());
             for peer in &on_mongo {
-                rows.push(hold(place, *peer, case, size).await);
+                rows.push((*peer, idle, hold(place, *peer, case, size).await));
             }
             rows
         };
-        let (others_rows, mongo_rows) = tokio::join!(others_hold, mongo_hold);
-        let rows = on_mongo.iter().zip(mongo_rows).map(|(peer, row)| (*peer, row, idle_mongo));
-        let more =
-            others.iter().zip(others_rows).zip(&idle_others).map(|((peer, row), idle)| (*peer, row, *idle));
-        for (peer, row, idle) in rows.chain(more) {
-            for (place_of, figure) in
-                [Figure::RestCommands, Figure::RestWrites, Figure::RestServers].into_iter().enumerate()
-            {
-                let more = (row[place_of] - idle[place_of]).max(0.0);
-                figures.add((place.nodes, figure, Part::Value, case), peer, more);
+        let (others_rows, mongo_rows) = tokio::join!(others_rows, mongo_rows);
+        for (peer, idle, row) in mongo_rows.into_iter().chain(others_rows) {
+            let figures_of_row = [Figure::RestCommands, Figure::RestWrites, Figure::RestServers];
+            for ((figure, value), idle) in figures_of_row.into_iter().zip(row).zip(idle) {
+                figures.add((place.nodes, figure, Part::Value, case), peer, (value - idle).max(0.0));
             }
         }
     }
