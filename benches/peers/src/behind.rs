@@ -46,10 +46,10 @@ fn behind(figures: &Figures, at: At, one: Peer, peer: Peer) -> Option<(f64, bool
     (ratio >= LEAST).then_some((ratio, always))
 }
 
-/// Cell of a peer: how far tenure is behind on each number of nodes, and the reason. Empty where tenure is ahead.
+/// Cell of a peer: how far tenure is behind on each number of nodes, and why. Empty where tenure is ahead.
 fn cell(figures: &Figures, row: Row, peer: Peer, reasons: &mut Reasons) -> String {
     let (figure, part, case) = row;
-    let (mut parts, mut letter) = (Vec::new(), None);
+    let (mut parts, mut is_behind) = (Vec::new(), false);
     for nodes in [1, 3] {
         let at = (nodes, figure, part, case);
         if figures.rounds(at, peer).is_none() || figures.rounds(at, Peer::Tenure).is_none() {
@@ -60,11 +60,12 @@ fn cell(figures: &Figures, row: Row, peer: Peer, reasons: &mut Reasons) -> Strin
             continue;
         };
         let store = behind(figures, at, Peer::Floor, peer).is_some();
-        letter.get_or_insert(reasons.letter(why(figure, part, peer, store)));
+        let letter = reasons.letter(why(at, peer, store));
+        is_behind = true;
         let mark = if always { "" } else { "?" };
-        parts.push(format!("{}{mark}", factor(ratio)));
+        parts.push(format!("{}{mark}{letter}", factor(ratio)));
     }
-    letter.map(|letter| format!("{} {letter}", parts.join("/"))).unwrap_or_default()
+    if is_behind { parts.join("/") } else { String::new() }
 }
 
 fn name((figure, part, (instances, keys)): Row) -> String {

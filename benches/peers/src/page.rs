@@ -239,8 +239,8 @@ fn owners(text: &mut String, figures: &Figures, size: &Size) {
 fn at_rest(text: &mut String, figures: &Figures, size: &Size) {
     let paragraph = format!(
         "Keys under a ttl of {} s, and nothing else: writes a second at the primary/processor time of all servers in \
-         ms a second, beyond that without instances, in {} s. `100×1`: 100 instances, one key each. Below 1 ms other work \
-         hides it.",
+         ms a second, beyond that without instances, in {} s. `100×1`: 100 instances, one key each. Below 1 ms \
+         other work hides it.",
         size.rest_ttl.as_secs(),
         size.rest_window.as_secs(),
     );

@@ -1,7 +1,7 @@
 //! Reasons why tenure is behind, written by hand: one for each kind of figure and peer.
 
 use crate::{
-    figures::{Figure, Part},
+    figures::{At, Figure, Part},
     peers::Peer,
 };
 
@@ -11,7 +11,7 @@ const MEMORY: &str = "\
     Redis answers from the memory of one node; neither a disk nor a majority keeps the answer.";
 const READ: &str = "A losing try is a read there. Ours is an update that can win.";
 const PIPELINE: &str = "\
-    Our take is an update by a pipeline that decides on term, holder, session and queue; the peer compares one \
+    Our take is an update by a pipeline that decides on term, holder, session and queue; the peer's decides on one \
     field.";
 const FLUSH: &str = "\
     Our release waits for no flush of the journal. On one node the flush of a take has to carry the release before \
@@ -38,7 +38,7 @@ const SESSION: &str = "\
 const FEW: &str = "A window has few turns of each waiter, so that one turn counts.";
 
 /// Why tenure is behind this peer, if it is. `store`: so is the floor.
-pub(crate) fn why(figure: Figure, part: Part, peer: Peer, store: bool) -> &'static str {
+pub(crate) fn why((nodes, figure, part, _): At, peer: Peer, store: bool) -> &'static str {
     match (figure, peer) {
         (Figure::RestCommands | Figure::RestWrites | Figure::RestServers, Peer::Etcd) => IN_MEMORY,
         (Figure::RestServers, Peer::Redis) => MEMORY,
@@ -51,7 +51,7 @@ pub(crate) fn why(figure: Figure, part: Part, peer: Peer, store: bool) -> &'stat
         (_, Peer::Redis) => MEMORY,
         (Figure::HandOver | Figure::Turns, _) => QUEUE,
         (Figure::Try, Peer::Insert) => READ,
-        (Figure::Open, Peer::MongoLock | Peer::Insert | Peer::ShedLock) => FLUSH,
+        (Figure::Open, Peer::MongoLock | Peer::Insert | Peer::ShedLock) if nodes == 1 => FLUSH,
         _ if part == Part::Client => ENGINE,
         (_, Peer::Etcd) if store => STORE,
         _ => PIPELINE,
