@@ -47,7 +47,7 @@ impl Figure {
         }
     }
 
-    /// Whether more is better.
+    /// True if more is better.
     pub(crate) fn grows(self) -> bool {
         matches!(self, Self::Many | Self::Turns | Self::LeastToMost)
     }

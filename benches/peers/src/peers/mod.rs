@@ -113,7 +113,7 @@ pub(crate) trait Instance: Send + Sync {
 
     fn give(&self, held: Held) -> BoxFuture<'_, ()>;
 
-    /// One renewal, for those that renew each key. An error is passed over: the caller goes on trying.
+    /// A single renewal, for those that renew each key. An error is passed over: the caller goes on trying.
     fn renew<'a>(&'a self, _: &'a Held) -> BoxFuture<'a, ()> {
         Box::pin(async {})
     }

@@ -69,7 +69,7 @@ impl Instance for ShedLock {
     }
 }
 
-/// Whether an error means that the key is there already.
+/// True if an error means that the key is there already.
 pub(crate) fn is_taken(error: &mongodb::error::Error) -> bool {
     match error.kind.as_ref() {
         ErrorKind::Write(WriteFailure::WriteError(error)) => error.code == DUPLICATE_KEY,

@@ -1,4 +1,4 @@
-//! This library, through its public interface.
+//! Tenure, through its public interface.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One client: pairs, takes at a pace, tries that lose, and hand-overs to one waiter.
+//! A single client: pairs, takes at a pace, tries that lose, and hand-overs to one waiter.
 
 use std::{sync::Arc, time::Duration};
 
