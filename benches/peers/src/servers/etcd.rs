@@ -85,7 +85,7 @@ impl Etcd {
                 writes = sum("etcd_server_proposals_applied_total");
             }
         }
-        Work { commands, writes }
+        Work { commands, writes, mark: None }
     }
 }
 

@@ -4,6 +4,8 @@ mod etcd;
 mod mongo;
 mod redis;
 
+use mongodb::bson::Timestamp;
+
 use crate::peers::Peer;
 
 use self::{etcd::Etcd, mongo::Mongo, redis::Redis};
@@ -13,6 +15,8 @@ use self::{etcd::Etcd, mongo::Mongo, redis::Redis};
 pub(crate) struct Work {
     pub(crate) commands: f64,
     pub(crate) writes: f64,
+    /// Time of a look at MongoDB, from which the next one counts writes.
+    mark: Option<Timestamp>,
 }
 
 /// Servers of one size. Redis has no majority, so it is there beside single nodes only.
@@ -71,7 +75,20 @@ impl Place {
         match peer {
             Peer::Etcd => self.etcd.work().await,
             Peer::Redis => self.redis().work().await,
-            _ => self.mongo.work().await,
+            _ => self.mongo.work(None).await,
+        }
+    }
+
+    /// Work since an earlier look.
+    pub(crate) async fn work_since(&self, peer: Peer, earlier: &Work) -> Work {
+        let later = match earlier.mark {
+            Some(mark) => self.mongo.work(Some(mark)).await,
+            None => self.work(peer).await,
+        };
+        Work {
+            commands: later.commands - earlier.commands,
+            writes: later.writes - earlier.writes,
+            mark: None,
         }
     }
 

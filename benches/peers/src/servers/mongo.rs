@@ -7,7 +7,7 @@ use std::{
 
 use mongodb::{
     Client,
-    bson::{Bson, Document, doc},
+    bson::{Bson, Document, Timestamp, doc},
 };
 
 use super::Work;
@@ -58,19 +58,26 @@ impl Mongo {
         host.rsplit(':').next().and_then(|port| port.parse().ok()).expect("hosts have a port")
     }
 
-    /// Of the primary: replication among the nodes is not counted, but costs processor time.
-    pub(crate) async fn work(&self) -> Work {
+    /// Commands of the primary since it started, and writes to collections of peers since then: the server's own, as
+    /// of its sessions, are left out. Replication among the nodes is not counted, but costs processor time.
+    pub(crate) async fn work(&self, since: Option<Timestamp>) -> Work {
         let status = self.ask(doc! { "serverStatus": 1 }).await;
-        let sum = |counters: &Document, names: &[&str]| -> f64 {
-            names.iter().filter_map(|name| counters.get(*name)).map(number).sum()
-        };
         let counters = status.get_document("opcounters").expect("a server counts");
-        let changed = status.get_document("metrics").and_then(|metrics| metrics.get_document("document"));
-        let changed = changed.expect("a server counts");
-        Work {
-            commands: sum(counters, &["insert", "query", "update", "delete", "getmore", "command"]),
-            writes: sum(changed, &["inserted", "updated", "deleted"]),
-        }
+        let names = ["insert", "query", "update", "delete", "getmore", "command"];
+        let commands = names.iter().filter_map(|name| counters.get(*name)).map(number).sum();
+        let writes = match since {
+            Some(since) => self.writes(since).await,
+            None => 0.0,
+        };
+        let mark = status.get_timestamp("operationTime").expect("a member of a set has one");
+        Work { commands, writes, mark: Some(mark) }
+    }
+
+    async fn writes(&self, since: Timestamp) -> f64 {
+        let oplog = self.client.database("local").collection::<Document>("oplog.rs");
+        let ours =
+            doc! { "ts": { "$gt": since }, "ns": { "$regex": "^(peers|tenure)\\." }, "op": { "$ne": "n" } };
+        oplog.count_documents(ours).await.expect("the primary answers") as f64
     }
 }
 

@@ -61,6 +61,6 @@ impl Redis {
             };
             stats.lines().filter_map(of).sum()
         };
-        Work { commands: calls(&["evalsha", "set"]), writes: calls(&["pexpire", "set", "del"]) }
+        Work { commands: calls(&["evalsha", "set"]), writes: calls(&["pexpire", "set", "del"]), mark: None }
     }
 }

@@ -28,12 +28,8 @@ async fn rates(place: &Place, peer: Peer, window: Duration) -> Rates {
     let meter = Meter::start(place.pids(peer));
     sleep(window).await;
     let spent = meter.stop();
-    let (after, seconds) = (place.work(peer).await, began.elapsed().as_secs_f64());
-    [
-        (after.commands - before.commands) / seconds,
-        (after.writes - before.writes) / seconds,
-        spent.servers / seconds,
-    ]
+    let (work, seconds) = (place.work_since(peer, &before).await, began.elapsed().as_secs_f64());
+    [work.commands / seconds, work.writes / seconds, spent.servers / seconds]
 }
 
 /// Instances and keys of each: work beyond that of the same servers without an instance, just before.
