@@ -15,13 +15,13 @@ const PIPELINE: &str = "\
     field.";
 const FLUSH: &str = "\
     Our release waits for no flush of the journal. On one node the flush of a take has to carry the release before \
-    it: so it is with bare writes.";
+    it, which makes bare writes slower, too.";
 const ENGINE: &str = "\
-    The engine keeps a state machine, timers and a watch for each key, so that a job stops before its lease ends. \
-    The peer keeps nothing.";
+    The engine keeps a state machine and a lease for each key, so that a job stops before its lease ends. The peer \
+    keeps nothing.";
 const QUEUE: &str = "\
-    Each turn goes to another instance, in the order of the queue, by a majority write, a bell and a majority read. \
-    Where waiters poll, the last holder mostly wins again: see least/most.";
+    Each turn goes to another instance, in the order of the queue, by writes, a bell and a majority read. Where \
+    waiters poll, the last holder mostly wins again: see least/most.";
 const HEIR: &str = "\
     A server of etcd waits in place of its client. Our heir is woken by a bell in the store and acts on a majority \
     read.";
