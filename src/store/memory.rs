@@ -163,61 +163,7 @@ impl Store for MemoryStore {
     }
 
     fn call(&self, op: Op, _: Duration) -> Answer<'_, Reply> {
-        match op {
-            Op::Open(open) => self.step(move |step| step.open(open).map(Reply::Open)),
-            Op::Beat(beat) => self.step(move |step| step.beat(beat).map(Reply::Beat)),
-            Op::Observe(sessions) => self.step(move |step| step.observe(sessions).map(Reply::Observe)),
-            Op::Declare(declaration) => self.step(move |step| step.declare(declaration).map(Reply::Declare)),
-            Op::Sessions(namespace, after, at_most) => {
-                self.step(move |step| step.sessions(namespace, after, at_most).map(Reply::Sessions))
-            }
-            Op::Take(takes, dead) => self.step(move |step| step.take(takes, dead).map(Reply::Take)),
-            Op::Release(releases) => self.step(move |step| step.release(releases).map(Reply::Release)),
-            Op::Wait(waits) => self.step(move |step| step.wait(waits).map(Reply::Wait)),
-            Op::StopWaiting(waits) => self.step(move |step| step.stop_waiting(waits).map(Reply::StopWaiting)),
-            Op::Waiters(lock, at_most) => {
-                self.step(move |step| step.waiters(lock, at_most).map(Reply::Waiters))
-            }
-            Op::Places(places) => self.step(move |step| step.places(places).map(Reply::Places)),
-            Op::SetValue(set) => self.step(move |step| step.set_value(set).map(Reply::SetValue)),
-            Op::Locks(locks) => self.step(move |step| step.locks(locks).map(Reply::Locks)),
-            Op::ListLocks(namespace, kind, after, at_most) => {
-                self.step(move |step| step.list_locks(namespace, kind, after, at_most).map(Reply::ListLocks))
-            }
-            Op::HeldBy(session, after, at_most) => {
-                self.step(move |step| step.held_by(session, after, at_most).map(Reply::HeldBy))
-            }
-            Op::LatestGrants(sessions, at_most) => {
-                self.step(move |step| step.latest_grants(sessions, at_most).map(Reply::LatestGrants))
-            }
-            Op::Revoke(revocation) => self.step(move |step| step.revoke(revocation).map(Reply::Revoke)),
-            Op::Define(define) => self.step(move |step| step.define(define).map(Reply::Define)),
-            Op::Instruct(schedule, instruction) => {
-                self.step(move |step| step.instruct(schedule, instruction).map(Reply::Instruct))
-            }
-            Op::Schedules(schedules) => {
-                self.step(move |step| step.schedules(schedules).map(Reply::Schedules))
-            }
-            Op::ListSchedules(namespace, after, at_most) => self
-                .step(move |step| step.list_schedules(namespace, after, at_most).map(Reply::ListSchedules)),
-            Op::DeleteSchedule(schedule) => {
-                self.step(move |step| step.delete_schedule(schedule).map(Reply::DeleteSchedule))
-            }
-            Op::Claim(claim) => self.step(move |step| step.claim(claim).map(Reply::Claim)),
-            Op::Finish(finish) => self.step(move |step| step.finish(finish).map(Reply::Finish)),
-            Op::History(schedule, after, at_most) => {
-                self.step(move |step| step.history(schedule, after, at_most).map(Reply::History))
-            }
-            Op::LastRuns(schedules, at_most) => {
-                self.step(move |step| step.last_runs(schedules, at_most).map(Reply::LastRuns))
-            }
-            Op::PurgeRuns(schedule, older_than, keep) => {
-                self.step(move |step| step.purge_runs(schedule, older_than, keep).map(Reply::PurgeRuns))
-            }
-            Op::Purge(namespace, retention, after) => {
-                self.step(move |step| step.purge(namespace, retention, after).map(Reply::Purge))
-            }
-        }
+        self.step(move |step| step.carry_out(op))
     }
 
     fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {

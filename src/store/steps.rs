@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub(super) use rows::{Change, Listed, Row, Rows};
 
-use super::{Bell, Cursor, Page};
+use super::{Bell, Cursor, Op, Page, Reply};
 use crate::{
     model::{MAX_NUMBER, StoreTime},
     store::{Candidate, SessionRecord, Share},
@@ -35,6 +35,54 @@ pub(super) struct Step<'a, R> {
 impl<'a, R: Rows> Step<'a, R> {
     pub(super) const fn new(rows: &'a mut R, now: StoreTime) -> Self {
         Self { rows, now, bells: Vec::new() }
+    }
+
+    /// Carries out an operation of the contract.
+    pub(super) fn carry_out(&mut self, op: Op) -> Result<Reply, R::Failure> {
+        match op {
+            Op::Open(open) => self.open(open).map(Reply::Open),
+            Op::Beat(beat) => self.beat(beat).map(Reply::Beat),
+            Op::Observe(sessions) => self.observe(sessions).map(Reply::Observe),
+            Op::Declare(declaration) => self.declare(declaration).map(Reply::Declare),
+            Op::Sessions(namespace, after, at_most) => {
+                self.sessions(namespace, after, at_most).map(Reply::Sessions)
+            }
+            Op::Take(takes, dead) => self.take(takes, dead).map(Reply::Take),
+            Op::Release(releases) => self.release(releases).map(Reply::Release),
+            Op::Wait(waits) => self.wait(waits).map(Reply::Wait),
+            Op::StopWaiting(waits) => self.stop_waiting(waits).map(Reply::StopWaiting),
+            Op::Waiters(lock, at_most) => self.waiters(lock, at_most).map(Reply::Waiters),
+            Op::Places(places) => self.places(places).map(Reply::Places),
+            Op::SetValue(set) => self.set_value(set).map(Reply::SetValue),
+            Op::Locks(locks) => self.locks(locks).map(Reply::Locks),
+            Op::ListLocks(namespace, kind, after, at_most) => {
+                self.list_locks(namespace, kind, after, at_most).map(Reply::ListLocks)
+            }
+            Op::HeldBy(session, after, at_most) => self.held_by(session, after, at_most).map(Reply::HeldBy),
+            Op::LatestGrants(sessions, at_most) => {
+                self.latest_grants(sessions, at_most).map(Reply::LatestGrants)
+            }
+            Op::Revoke(revocation) => self.revoke(revocation).map(Reply::Revoke),
+            Op::Define(define) => self.define(define).map(Reply::Define),
+            Op::Instruct(schedule, instruction) => self.instruct(schedule, instruction).map(Reply::Instruct),
+            Op::Schedules(schedules) => self.schedules(schedules).map(Reply::Schedules),
+            Op::ListSchedules(namespace, after, at_most) => {
+                self.list_schedules(namespace, after, at_most).map(Reply::ListSchedules)
+            }
+            Op::DeleteSchedule(schedule) => self.delete_schedule(schedule).map(Reply::DeleteSchedule),
+            Op::Claim(claim) => self.claim(claim).map(Reply::Claim),
+            Op::Finish(finish) => self.finish(finish).map(Reply::Finish),
+            Op::History(schedule, after, at_most) => {
+                self.history(schedule, after, at_most).map(Reply::History)
+            }
+            Op::LastRuns(schedules, at_most) => self.last_runs(schedules, at_most).map(Reply::LastRuns),
+            Op::PurgeRuns(schedule, older_than, keep) => {
+                self.purge_runs(schedule, older_than, keep).map(Reply::PurgeRuns)
+            }
+            Op::Purge(namespace, retention, after) => {
+                self.purge(namespace, retention, after).map(Reply::Purge)
+            }
+        }
     }
 
     /// The bells that were rung.

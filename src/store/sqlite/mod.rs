@@ -308,51 +308,12 @@ impl fmt::Debug for SqliteStore {
 
 /// Carries out an operation within a transaction.
 fn carry_out(step: &mut Step<'_, SqlRows<'_>>, op: Op) -> Outcome<Reply> {
-    match op {
-        Op::Open(open) => step.open(open).map(Reply::Open),
-        Op::Beat(beat) => step.beat(beat).map(Reply::Beat),
-        Op::Observe(sessions) => step.observe(sessions).map(Reply::Observe),
-        Op::Declare(declaration) => step.declare(declaration).map(Reply::Declare),
-        Op::Sessions(namespace, after, at_most) => {
-            step.sessions(namespace, after, at_most).map(Reply::Sessions)
-        }
-        Op::Take(takes, dead) => step.take(takes, dead).map(Reply::Take),
-        Op::Release(releases) => step.release(releases).map(Reply::Release),
-        Op::Wait(waits) => step.wait(waits).map(Reply::Wait),
-        Op::StopWaiting(waits) => step.stop_waiting(waits).map(Reply::StopWaiting),
-        Op::Waiters(lock, at_most) => step.waiters(lock, at_most).map(Reply::Waiters),
-        Op::Places(places) => step.places(places).map(Reply::Places),
-        Op::SetValue(set) => step.set_value(set).map(Reply::SetValue),
-        Op::Locks(locks) => step.locks(locks).map(Reply::Locks),
-        Op::ListLocks(namespace, kind, after, at_most) => {
-            step.list_locks(namespace, kind, after, at_most).map(Reply::ListLocks)
-        }
-        Op::HeldBy(session, after, at_most) => step.held_by(session, after, at_most).map(Reply::HeldBy),
-        Op::LatestGrants(sessions, at_most) => step.latest_grants(sessions, at_most).map(Reply::LatestGrants),
-        Op::Revoke(revocation) => step.revoke(revocation).map(Reply::Revoke),
-        Op::Define(define) => step.define(define).map(Reply::Define),
-        Op::Instruct(schedule, instruction) => step.instruct(schedule, instruction).map(Reply::Instruct),
-        Op::Schedules(schedules) => step.schedules(schedules).map(Reply::Schedules),
-        Op::ListSchedules(namespace, after, at_most) => {
-            step.list_schedules(namespace, after, at_most).map(Reply::ListSchedules)
-        }
-        Op::DeleteSchedule(schedule) => step.delete_schedule(schedule).map(Reply::DeleteSchedule),
-        Op::Claim(claim) => step.claim(claim).map(Reply::Claim),
-        Op::Finish(finish) => step.finish(finish).map(Reply::Finish),
-        Op::History(schedule, after, at_most) => step.history(schedule, after, at_most).map(Reply::History),
-        Op::LastRuns(schedules, at_most) => step.last_runs(schedules, at_most).map(Reply::LastRuns),
-        Op::PurgeRuns(schedule, older_than, keep) => {
-            step.purge_runs(schedule, older_than, keep).map(Reply::PurgeRuns)
-        }
-        Op::Purge(namespace, retention, after) => {
-            let purged = step.purge(namespace, retention, after)?;
-            // The last part also removes the files of sessions that never got a record, or have none any more.
-            if purged.next.is_none() {
-                step.rows().remove_strays()?;
-            }
-            Ok(Reply::Purge(purged))
-        }
+    let reply = step.carry_out(op)?;
+    // The last part also removes the files of sessions that never got a record, or have none any more.
+    if matches!(&reply, Reply::Purge(purged) if purged.next.is_none()) {
+        step.rows().remove_strays()?;
     }
+    Ok(reply)
 }
 
 impl Store for SqliteStore {
@@ -362,7 +323,7 @@ impl Store for SqliteStore {
 
     fn call(&self, op: Op, limit: Duration) -> Answer<'_, Reply> {
         let operation = op.operation();
-        // It may have to be done again, where SQLite gave up a transaction for the sake of another operation.
+        // A copy: SQLite may give up a transaction for the sake of another operation, and then this is done again.
         let work = move |step: &mut Step<'_, SqlRows<'_>>| carry_out(step, op.clone());
         match operation {
             Operation::Beat | Operation::Wait | Operation::StopWaiting => {
