@@ -1,4 +1,4 @@
-//! Rounds, medians, clocks.
+//! Rounds, medians, clocks, and what the machine did.
 
 use std::time::{Duration, Instant};
 
@@ -58,4 +58,41 @@ pub(crate) fn resident() -> f64 {
     let pages: f64 =
         status.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number of pages");
     pages * 4096.0
+}
+
+/// Times of all processors at a moment, from `/proc/stat`, in ticks.
+pub(crate) struct Machine {
+    at: Instant,
+    busy: f64,
+    steal: f64,
+    all: f64,
+}
+
+/// Times of all processors between two moments.
+pub(crate) struct Since {
+    pub(crate) seconds: f64,
+    /// In percent, as the next: without what was stolen.
+    pub(crate) busy: f64,
+    pub(crate) steal: f64,
+}
+
+impl Machine {
+    pub(crate) fn look() -> Self {
+        let stat = std::fs::read_to_string("/proc/stat").expect("Linux");
+        let line = stat.lines().next().expect("the sum of all processors");
+        let ticks: Vec<f64> = line.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
+        // user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of these.
+        let (all, idle) = (ticks[..8].iter().sum(), ticks[3] + ticks[4]);
+        Self { at: now(), busy: all - idle - ticks[7], steal: ticks[7], all }
+    }
+
+    pub(crate) fn since(&self) -> Since {
+        let later = Self::look();
+        let percent = |ticks: f64| ticks / (later.all - self.all).max(1.0) * 100.0;
+        Since {
+            seconds: (later.at - self.at).as_secs_f64(),
+            busy: percent(later.busy - self.busy),
+            steal: percent(later.steal - self.steal),
+        }
+    }
 }

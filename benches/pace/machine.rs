@@ -1,16 +1,15 @@
 //! Processor time that was spent, and what else the machine did meanwhile.
 
-use std::{collections::HashMap, fs, time::Instant};
+use std::{collections::HashMap, fs};
 
 use crate::{
-    measure::{cpu, load, now},
+    measure::{Machine, Since, cpu, load},
     world::World,
 };
 
 /// Processor time from a moment on.
 pub(crate) struct Meter<'a> {
     world: &'a World,
-    began: Instant,
     servers: f64,
     client: f64,
     threads: HashMap<String, f64>,
@@ -52,19 +51,18 @@ fn client() -> f64 {
 impl<'a> Meter<'a> {
     pub(crate) fn start(world: &'a World) -> Self {
         let (threads, machine) = (threads(world), Machine::look());
-        Self { world, began: now(), servers: world.cpu(), client: client(), threads, machine }
+        Self { world, servers: world.cpu(), client: client(), threads, machine }
     }
 
     pub(crate) fn stop(self) -> Spent {
-        let seconds = self.began.elapsed().as_secs_f64();
+        let Since { seconds, busy, steal } = self.machine.since();
         let (servers, client) = (self.world.cpu() - self.servers, client() - self.client);
-        let machine = Machine::look();
         // One that has ended meanwhile is left out.
         let connections = threads(self.world)
             .into_iter()
             .map(|(thread, time)| time - self.threads.get(&thread).copied().unwrap_or_default())
             .sum();
-        Spent { seconds, servers, client, connections, busy: self.machine.busy_until(&machine) }
+        Spent { seconds, servers, client, connections, busy: (busy + steal) / 100.0 }
     }
 }
 
@@ -86,38 +84,8 @@ fn threads(world: &World) -> HashMap<String, f64> {
     threads
 }
 
-/// Times of all processors, from `/proc/stat`, in ticks.
-pub(crate) struct Machine {
-    began: Instant,
-    busy: f64,
-    steal: f64,
-    all: f64,
-}
-
-impl Machine {
-    pub(crate) fn look() -> Self {
-        let stat = fs::read_to_string("/proc/stat").expect("Linux");
-        let line = stat.lines().next().expect("the sum of all processors");
-        let ticks: Vec<f64> = line.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
-        // user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of these.
-        let (all, idle) = (ticks[..8].iter().sum(), ticks[3] + ticks[4]);
-        Self { began: now(), busy: all - idle - ticks[7], steal: ticks[7], all }
-    }
-
-    fn busy_until(&self, later: &Self) -> f64 {
-        (later.busy - self.busy + later.steal - self.steal) / (later.all - self.all).max(1.0)
-    }
-
-    /// Says what the machine did since.
-    pub(crate) fn print(&self, stage: &str) {
-        let later = Self::look();
-        let percent = |ticks: f64| ticks / (later.all - self.all).max(1.0) * 100.0;
-        println!(
-            "machine {stage} seconds {:.0} load {} busy {:.0}% steal {:.1}%",
-            self.began.elapsed().as_secs_f64(),
-            load(),
-            percent(later.busy - self.busy),
-            percent(later.steal - self.steal),
-        );
-    }
+/// Prints what the machine did since.
+pub(crate) fn print(machine: &Machine, stage: &str) {
+    let Since { seconds, busy, steal } = machine.since();
+    println!("machine {stage} seconds {seconds:.0} load {} busy {busy:.0}% steal {steal:.1}%", load());
 }

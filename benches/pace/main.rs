@@ -26,11 +26,8 @@ mod takeover;
 mod turns;
 mod waiting;
 
-use self::{
-    common::{
-        Wanted, events, figures, instances, many, measure, relay, support::mongod::Shape, world, world::World,
-    },
-    machine::Machine,
+use self::common::{
+    Wanted, events, figures, instances, many, measure, relay, support::mongod::Shape, world, world::World,
 };
 
 // What hurts the servers comes last.
@@ -60,9 +57,9 @@ async fn main() {
         }
         let world = World::start(shape).await;
         for stage in stages {
-            let machine = Machine::look();
+            let machine = measure::Machine::look();
             run(stage, &world).await;
-            machine.print(stage);
+            machine::print(&machine, stage);
         }
     }
 }

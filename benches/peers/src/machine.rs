@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fs};
 
-use crate::measure::{load, now};
+use crate::measure::{Machine, Since, load};
 
 /// Processor time of each thread of these processes, in microseconds: finer than the 10 ms of `/proc/PID/stat`.
 fn threads(pids: &[u32]) -> HashMap<String, f64> {
@@ -53,31 +53,10 @@ impl Meter {
     }
 }
 
-/// Times of all processors, from `/proc/stat`, in ticks.
-pub(crate) struct Machine {
-    began: std::time::Instant,
-    steal: f64,
-    busy: f64,
-    all: f64,
-}
-
-impl Machine {
-    pub(crate) fn look() -> Self {
-        let stat = fs::read_to_string("/proc/stat").expect("Linux");
-        let line = stat.lines().next().expect("the sum of all processors");
-        let ticks: Vec<f64> = line.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
-        // user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of these.
-        let (all, idle) = (ticks[..8].iter().sum(), ticks[3] + ticks[4]);
-        Self { began: now(), steal: ticks[7], busy: all - idle - ticks[7], all }
-    }
-
-    /// Seconds, and a sentence on load and stolen time since.
-    pub(crate) fn since(&self) -> (f64, String) {
-        let (later, seconds) = (Self::look(), self.began.elapsed().as_secs_f64());
-        let percent = |ticks: f64| ticks / (later.all - self.all).max(1.0) * 100.0;
-        let (busy, steal) = (percent(later.busy - self.busy), percent(later.steal - self.steal));
-        (seconds, format!("load {}, busy {busy:.0}%, stolen {steal:.1}%", load()))
-    }
+/// Seconds, and a sentence on load and stolen time since.
+pub(crate) fn said_since(machine: &Machine) -> (f64, String) {
+    let Since { seconds, busy, steal } = machine.since();
+    (seconds, format!("load {}, busy {busy:.0}%, stolen {steal:.1}%", load()))
 }
 
 /// Number and name of the processors.

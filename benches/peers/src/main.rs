@@ -18,8 +18,8 @@ mod stages;
 
 use self::{
     figures::{Figure, Figures, Part},
-    machine::{Machine, processors},
-    measure::turn,
+    machine::{processors, said_since},
+    measure::{Machine, turn},
     page::Facts,
     peers::Peer,
     servers::Place,
@@ -48,7 +48,7 @@ async fn main() {
         run(&place, &size, &mut figures).await;
     }
     figures.print();
-    let (seconds, load) = machine.since();
+    let (seconds, load) = said_since(&machine);
     let page = page::page(&figures, &size, &Facts { machine: processors(), servers, seconds, load });
     println!("\n{page}");
     if let Some(file) = after("--write") {
@@ -58,7 +58,7 @@ async fn main() {
 
 async fn run(place: &Place, size: &Size, figures: &mut Figures) {
     let said = |stage: &str, machine: &Machine| {
-        let (seconds, said) = machine.since();
+        let (seconds, said) = said_since(machine);
         println!("{} | {stage} | {seconds:.0} s | {said}", place.nodes);
     };
     for round in 0..size.rounds {
