@@ -139,6 +139,11 @@ pub(super) fn apply<T>(
 }
 
 impl KeyState {
+    /// Returns whether every lock has been handed back and every queue was left.
+    pub(super) fn is_done(&self) -> bool {
+        self.machine.is_done() && self.lease.is_none()
+    }
+
     /// Tells the instance how many tickets stand in the queue: then it listens. Of tasks it hears by their spread.
     pub(super) fn count_in_queue(&mut self, engine: &Engine, lock: &LockId) {
         if lock.kind.spread().is_none() {

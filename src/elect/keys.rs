@@ -64,8 +64,8 @@ impl Drop for PendingTicket {
 #[derive(Default)]
 pub(crate) struct Keys {
     cells: Mutex<BTreeMap<LockId, Arc<KeyCell>>>,
-    /// Notifies when a key is forgotten.
-    forgotten: Notify,
+    /// Notifies when there is nothing to do about a key any more.
+    done: Notify,
 }
 
 impl std::fmt::Debug for Keys {
@@ -111,12 +111,12 @@ impl Keys {
     /// Waits until every lock has been handed back and every queue was left.
     pub(crate) async fn settled(&self) {
         loop {
-            let mut forgotten = std::pin::pin!(self.forgotten.notified());
-            forgotten.as_mut().enable();
-            if self.cells().is_empty() {
+            let mut done = std::pin::pin!(self.done.notified());
+            done.as_mut().enable();
+            if self.cells().values().all(|cell| cell.state().is_done()) {
                 return;
             }
-            forgotten.await;
+            done.await;
         }
     }
 
@@ -269,12 +269,15 @@ impl Engine {
         let mut state = cell.state();
         let next = self.with_context(|context| state.machine.next(context));
         state.count_in_queue(self, &cell.lock);
+        let is_done = state.is_done();
         if next == NextOp::Idle {
             state.running = false;
-            if state.machine.is_done() && state.lease.is_none() {
+            if is_done {
                 cells.remove(&cell.lock);
-                self.keys.forgotten.notify_waiters();
             }
+        }
+        if is_done {
+            self.keys.done.notify_waiters();
         }
         next
     }

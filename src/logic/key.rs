@@ -46,6 +46,10 @@ const SOON: Duration = Duration::from_millis(50);
 /// Work on the queue that fails rests so long at first.
 const FIRST_REST: Duration = Duration::from_millis(100);
 
+/// A lock that was handed over has a holder: for so long, a ticket that comes again joins the queue and does not try
+/// before.
+const REMEMBERED: Duration = Duration::from_millis(100);
+
 /// Machine of one key in one instance.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyMachine {
@@ -101,7 +105,13 @@ impl KeyMachine {
             backoff: Backoff::new(FIRST_REST, longest),
             last: LastOps::default(),
             registration: rest.clone(),
-            leaving: Leaving { rest: rest.clone(), tickets: Vec::new(), given_up: false, tries: 0 },
+            leaving: Leaving {
+                rest: rest.clone(),
+                tickets: Vec::new(),
+                given_up: false,
+                had_turn: None,
+                tries: 0,
+            },
             reading: rest,
             // No change yet: what an audit found is news to a key that was just made.
             changed: Moment::after_start(Duration::ZERO),
@@ -118,6 +128,12 @@ impl KeyMachine {
             && self.in_flight.is_none()
             && !self.undecided
             && self.out.is_empty()
+    }
+
+    /// The moment until which there is something to remember, though there is nothing to do.
+    pub(crate) fn remembers_until(&self, now: Moment) -> Option<Moment> {
+        let handed_over = self.last_release.as_ref().filter(|_| self.hints && self.last_seen.handed_over);
+        handed_over.map(|last| last.at + REMEMBERED).filter(|end| now < *end)
     }
 
     /// Returns whether the last write of the lock had no answer: the next one may hold up others that go with it.
@@ -184,6 +200,9 @@ impl KeyMachine {
             self.held.is_none() && self.contenders.is_empty() && !(self.last_seen.handed_over && self.hints);
         let open = first && expect != Expect::Held;
         let step = if open || patience == Patience::Once { NextStep::Try } else { NextStep::Again };
+        // The release has read what the ticket would read: the queue that it stands behind.
+        let ahead = self.last_release.as_ref().filter(|_| self.last_seen.handed_over);
+        let ahead = ahead.and_then(|last| last.ahead.clone());
         self.contenders.push_back(Contender {
             by: Box::new(by),
             patience,
@@ -193,9 +212,10 @@ impl KeyMachine {
             contested: false,
             unconfirmed: false,
             place: QueuePlace::Nowhere,
+            since: context.now,
             expect,
             queue_read: None,
-            ahead: None,
+            ahead,
         });
     }
 
@@ -248,6 +268,7 @@ impl KeyMachine {
     /// A hint: the lock was handed to this session, perhaps to a ticket that was given up.
     pub(crate) fn handed(&mut self, context: Context<'_>) {
         self.hint(context);
+        self.recheck.grant = true;
         match &mut self.in_flight {
             Some(in_flight) => in_flight.unexpected_grant = true,
             None => self.undecided |= self.contenders.is_empty() && self.held.is_none(),

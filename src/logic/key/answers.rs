@@ -43,7 +43,7 @@ impl KeyMachine {
                 self.backoff.reset();
             }
             self.recheck.entry &= !in_flight.polls;
-            self.succeeded(context, op, answer);
+            self.succeeded(context, op, answer, in_flight.stale);
             // Others may be before it: the queue is read before it tries.
             if in_flight.polls {
                 let tries = self.contenders.front().is_some_and(|head| head.step == NextStep::Again);
@@ -57,18 +57,18 @@ impl KeyMachine {
         self.undecided |= in_flight.unexpected_grant && self.held.is_none();
     }
 
-    fn succeeded(&mut self, context: Context<'_>, op: Op, answer: OpReply) {
+    fn succeeded(&mut self, context: Context<'_>, op: Op, answer: OpReply, stale: bool) {
         match (op, answer) {
             (Op::Look, OpReply::Seen(seen)) => self.seen(context, seen),
             (Op::Poll { ticket, .. }, OpReply::Polled { seen, in_queue }) => {
                 self.polled(context, ticket, seen, in_queue);
             }
             (Op::Take { by, dead }, OpReply::Took(answer)) => {
-                self.passed_on_here(&by, &answer);
+                let is_passed_on = self.passed_on_here(context, &by, &answer);
                 if let (TakeAnswer::Taken(_), [dead]) = (&answer, &dead[..]) {
                     self.out.push(Output::TookOver(*dead));
                 }
-                self.took(context, &by, answer);
+                self.took(context, &by, answer, is_passed_on);
             }
             (Op::Confirm { session, ticket }, OpReply::Took(answer)) => {
                 self.confirmed(session, ticket, answer);
@@ -79,7 +79,7 @@ impl KeyMachine {
                 ReleaseAnswer::Refused(refusal) => self.not_released(context, term, &then, refusal),
                 ReleaseAnswer::Released => self.on_released(context, term, &then),
             },
-            (Op::ReadQueue { .. }, OpReply::Queue(queue)) => self.queue_read(context, queue),
+            (Op::ReadQueue { .. }, OpReply::Queue(queue)) => self.queue_read(context, queue, stale),
             (Op::Register(tickets), OpReply::Done) => self.registered(context, &tickets),
             (Op::Leave(gone), OpReply::Done) => self.mark_left(context.now, &gone),
             (Op::Inquire { .. }, OpReply::Known(liveness)) => self.inquired(liveness),
@@ -155,6 +155,7 @@ impl KeyMachine {
             return;
         }
         self.undecided = false;
+        self.recheck.grant = false;
         self.last_seen.handed_over = false;
         self.last_seen.refused = false;
         match seen {
@@ -187,7 +188,7 @@ impl KeyMachine {
         }
     }
 
-    fn took(&mut self, context: Context<'_>, by: &Candidate, answer: TakeAnswer) {
+    fn took(&mut self, context: Context<'_>, by: &Candidate, answer: TakeAnswer, is_passed_on: bool) {
         self.last_seen.free = false;
         self.last_seen.refused = false;
         self.undecided = false;
@@ -197,7 +198,8 @@ impl KeyMachine {
             {
                 let since =
                     record.holding.as_ref().map_or(StoreTime::from_millis(0), |held| held.acquired_at);
-                self.has_queue |= record.wanted;
+                // Of a lock that was passed on here, what is known of the queue still holds.
+                self.has_queue |= record.wanted && !is_passed_on;
                 self.ours(context, by.session, by.ticket, record.term, since);
             }
             // R10: it came after the end. The session's death frees the lock.
@@ -234,13 +236,16 @@ impl KeyMachine {
             self.ours(context, session, ticket, term, since);
             return;
         }
-        let named = named(&record, held);
+        let (term, named) = (record.term, named(&record, held));
         let dead = (context.known)(session);
         let is_wanted = record.wanted || record.id.kind.spread().is_some();
         self.last_seen.other = Some(Box::new(record));
         let poll = self.poll;
         let Some(head) = self.contenders.front_mut() else { return };
         head.contested = true;
+        if head.ahead.is_some() && head.queue_read.is_none() {
+            head.queue_read = Some((term, now));
+        }
         // The holder before may have found no waiter in the queue. A read may not show the mark yet.
         let is_marked = is_wanted || head.registered.is_none_or(|at| now.since(at) < poll / 2);
         if !is_marked && head.place == QueuePlace::Joined {

@@ -41,7 +41,8 @@ impl KeyMachine {
                 self.in_flight = Some(InFlight { polls, ..InFlight::default() });
                 NextOp::Do(op)
             }
-            other => other,
+            NextOp::Idle => self.remembers_until(context.now).map_or(NextOp::Idle, NextOp::At),
+            at @ NextOp::At(_) => at,
         }
     }
 
@@ -96,7 +97,8 @@ impl KeyMachine {
             _ => Op::Look,
         };
         let read_queue = match head.step {
-            NextStep::Waiting => unsure || self.is_queue_new(context, head),
+            // One that is handed the lock looks first.
+            NextStep::Waiting => !self.recheck.grant && (unsure || self.is_queue_new(context, head)),
             NextStep::Again => unsure,
             NextStep::Try => false,
         };

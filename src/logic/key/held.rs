@@ -4,6 +4,7 @@ use std::{collections::VecDeque, mem, time::Duration};
 
 use super::{
     FIRST_REST, KeyMachine,
+    queue::{GATHERED, others},
     state::{HeldLock, HeldState, LastRelease, NextStep, QueuePlace, Return},
     types::{Context, Handback, Output, Patience, TicketOutcome},
 };
@@ -92,6 +93,8 @@ impl KeyMachine {
                 self.has_queue |= contender.contested;
                 if contender.place != QueuePlace::Nowhere {
                     self.leave_queue(session, ticket);
+                    // A job that ends at once releases the lock first.
+                    self.leaving.had_turn.get_or_insert(context.now + GATHERED);
                 }
                 self.changed = context.now;
                 self.out.push(Output::Verdict(ticket, TicketOutcome::Granted { term, since }));
@@ -225,10 +228,12 @@ impl KeyMachine {
         let Some(back) = self.returns.remove(place) else { return };
         self.out.push(Output::Returned(back.ticket));
         let handed_over = matches!(then, ReleaseTo::HandTo(_));
-        self.last_release = Some(LastRelease { term, at: context.now, handed_over });
+        let ahead = back.queue.as_ref().map(|(_, queue)| others(context, queue));
+        self.last_release = Some(LastRelease { term, at: context.now, handed_over, ahead });
         self.last_seen.free =
             matches!(then, ReleaseTo::Free | ReleaseTo::FreeUnlessWanted | ReleaseTo::FreeFor(_));
         self.last_seen.handed_over = handed_over;
+        self.leaving.had_turn = self.leaving.had_turn.map(|at| at.min(context.now));
         self.look_at = context.now;
         if let Some((_, queue)) = &back.queue {
             self.has_queue |= queue.len() > 1;
@@ -256,23 +261,31 @@ impl KeyMachine {
     }
 
     /// The answer to the take of a ticket that takes the lock over from one of this session: what that one had is
-    /// gone. If it has not got it, the lock is given back to no waiter in particular.
-    pub(super) fn passed_on_here(&mut self, by: &Candidate, answer: &TakeAnswer) {
-        let Some(back) = self.returns.front_mut().filter(|back| back.heir == Some(by.ticket)) else { return };
+    /// gone. If it has not got it, the lock is given back to no waiter in particular. Returns whether it has.
+    pub(super) fn passed_on_here(
+        &mut self,
+        context: Context<'_>,
+        by: &Candidate,
+        answer: &TakeAnswer,
+    ) -> bool {
+        let Some(back) = self.returns.front_mut().filter(|back| back.heir == Some(by.ticket)) else {
+            return false;
+        };
         if !matches!(answer, TakeAnswer::Taken(record) if record.term > back.term) {
             back.heir = None;
             back.handback.offered = true;
-            return;
+            return false;
         }
-        let Some(back) = self.returns.pop_front() else { return };
+        let Some(back) = self.returns.pop_front() else { return false };
         self.out.push(Output::Returned(back.ticket));
         let is_heir = |waiter: &Waiter| waiter.by.session == by.session && waiter.by.ticket == by.ticket;
         // The others are as they were, and newer ones are behind them.
         self.next_in_queue = back.queue.map(|(read, mut queue)| {
             queue.retain(|waiter| !is_heir(waiter));
-            self.has_queue |= !queue.is_empty();
+            self.has_queue |= !others(context, &queue).is_empty();
             (read, queue)
         });
+        true
     }
 
     /// The audit found the lock in the hands of this session for a ticket; it was sent for at `requested`.
@@ -332,8 +345,8 @@ impl KeyMachine {
     }
 
     /// The release of this term, if it was so lately that reads may still show the term.
-    fn release_that_reads_may_miss(&self, now: Moment, term: Term) -> Option<LastRelease> {
-        self.last_release.filter(|last| term <= last.term && now.since(last.at) < self.poll / 2)
+    fn release_that_reads_may_miss(&self, now: Moment, term: Term) -> Option<&LastRelease> {
+        self.last_release.as_ref().filter(|last| term <= last.term && now.since(last.at) < self.poll / 2)
     }
 }
 

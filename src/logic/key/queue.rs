@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{
     KeyMachine,
     state::{Contender, NextStep, QueuePlace, Return},
-    types::{Context, Handback, Op, Output},
+    types::{Context, Handback, Op, Output, Patience},
 };
 use crate::{
     clock::Moment,
@@ -26,6 +26,9 @@ const LONGEST_STEP_BACK: Duration = Duration::from_secs(1);
 /// Places are taken and left together that come within so long: where tickets here take turns, one of each a turn would
 /// cost as much as the turn.
 pub(super) const GATHERED: Duration = Duration::from_millis(10);
+/// Tickets behind one of their own instance join the queue once another instance waits, or after so long. Where tickets
+/// here take turns, the places of each would cost more than its turn.
+const AMONG_OURSELVES: Duration = Duration::from_secs(1);
 /// Most waiters ahead of this instance that it watches: should a lock be handed to one that died, its death is
 /// near.
 pub(crate) const WATCHED_AHEAD: usize = 3;
@@ -42,12 +45,17 @@ impl KeyMachine {
     /// Returns what is to be done about the queue, unless it rests.
     pub(super) fn queue_op(&self, context: Context<'_>) -> Option<Op> {
         let now = context.now;
+        let leaves = self.leaving.at(now).is_some_and(|at| now >= at);
+        let leave = || Op::Leave(self.leaving.tickets.clone());
+        if leaves && self.is_place_void() {
+            return Some(leave());
+        }
         if self.registration.is_over(now) && self.has_to_register(context) {
             let unregistered = self.contenders.iter().filter(|contender| contender.is_unregistered());
             return Some(Op::Register(unregistered.map(|contender| (*contender.by).clone()).collect()));
         }
-        if self.leaving.rest.is_over(now) && !self.leaving.tickets.is_empty() {
-            return Some(Op::Leave(self.leaving.tickets.clone()));
+        if leaves {
+            return Some(leave());
         }
         (self.reading.is_over(now) && self.reads_ahead(context))
             .then_some(Op::ReadQueue { most: FIRST_IN_QUEUE, to: None })
@@ -58,9 +66,16 @@ impl KeyMachine {
     pub(super) fn goes_first(&self, op: &Op) -> bool {
         match op {
             Op::Register(_) => self.registration.is_well() && !self.last.is_of_the_queue,
-            Op::Leave(_) => self.leaving.rest.is_well() && self.contenders.is_empty(),
+            Op::Leave(_) => {
+                self.leaving.rest.is_well() && (self.contenders.is_empty() || self.is_place_void())
+            }
             _ => false,
         }
+    }
+
+    /// Returns whether a place here had its turn and the lock is another's by now: it might be handed to that place.
+    fn is_place_void(&self) -> bool {
+        self.leaving.had_turn.is_some() && self.held.is_none()
     }
 
     /// Moment at which some part of the queue's work has rested enough.
@@ -68,7 +83,8 @@ impl KeyMachine {
         let now = context.now;
         [
             self.registration.end(now).filter(|_| self.has_to_register(context)),
-            self.leaving.rest.end(now).filter(|_| !self.leaving.tickets.is_empty()),
+            self.ends_among_ourselves(context).filter(|end| now < *end),
+            self.leaving.at(now).filter(|at| now < *at),
             self.reading.end(now).filter(|_| self.reads_ahead(context)),
         ]
         .into_iter()
@@ -82,6 +98,18 @@ impl KeyMachine {
         !self.is_blocked(context.current)
             && !self.last_seen.refused
             && self.contenders.iter().any(Contender::is_unregistered)
+            && self.ends_among_ourselves(context).is_none_or(|end| context.now >= end)
+    }
+
+    /// The moment until which the tickets here wait without a place, if they do: one of them has the lock, and no other
+    /// instance waits.
+    fn ends_among_ourselves(&self, context: Context<'_>) -> Option<Moment> {
+        let first = self.contenders.iter().find(|contender| contender.is_unregistered());
+        let others_wait =
+            self.next_in_queue.as_ref().is_some_and(|(_, queue)| !others(context, queue).is_empty());
+        first
+            .filter(|_| self.held.is_some() && !self.has_queue && !others_wait)
+            .map(|first| first.since + AMONG_OURSELVES)
     }
 
     /// Read while there is time, so that the release need not.
@@ -98,14 +126,17 @@ impl KeyMachine {
         } else if let Some(successor) = &handback.successor {
             ReleaseTo::HandTo(successor.clone())
         } else if let Some((_, queue)) = queue {
-            let successor = self.successor(context, handback.to.as_ref(), queue);
+            let successor =
+                self.successor(context, handback.to.as_ref(), queue).filter(|_| !handback.offered);
             let others = others(context, queue);
-            match successor.filter(|_| !handback.offered) {
+            match successor.or_else(|| self.own_successor(back).filter(|_| !handback.offered)) {
+                _ if successor.is_none() && *is_part && reads => {
+                    return Op::ReadQueue { most: WHOLE_QUEUE, to: None };
+                }
                 Some(successor) if self.takes_over(back, successor) => {
                     return Op::Take { by: Box::new(successor.clone()), dead: Vec::new() };
                 }
                 Some(successor) => ReleaseTo::HandTo(Box::new(successor.clone())),
-                None if *is_part && reads => return Op::ReadQueue { most: WHOLE_QUEUE, to: None },
                 None if others.is_empty() => ReleaseTo::Free,
                 None => ReleaseTo::FreeFor(others),
             }
@@ -128,6 +159,16 @@ impl KeyMachine {
         successor.session == back.session
             && back.handback.note.is_none()
             && self.contenders.front().is_some_and(is_head)
+    }
+
+    /// The first ticket here, which need not be in the queue: behind all that are.
+    fn own_successor(&self, back: &Return) -> Option<&Candidate> {
+        let waits = |head: &&Contender| {
+            head.patience == Patience::Waits
+                && head.by.session == back.session
+                && head.by.ticket > back.ticket
+        };
+        self.contenders.front().filter(waits).map(|head| &*head.by)
     }
 
     /// Returns the waiter that is given the lock: one of that name, if one may be; else the first. Of other sessions
@@ -156,13 +197,15 @@ impl KeyMachine {
         let (read, queue) = self.next_in_queue.take()?;
         let is_new = context.now.since(read) < QUEUE_KEPT;
         // If no waiter in it may be given the lock, it is read again: another may have come.
-        (is_new && handback.to.is_none() && self.successor(context, None, &queue).is_some())
-            .then_some((read, queue))
+        let is_of_use =
+            queue.is_empty() && self.waiting() > 0 || self.successor(context, None, &queue).is_some();
+        (is_new && handback.to.is_none() && is_of_use).then_some((read, queue))
     }
 
     /// A hint says that a session began to wait.
     pub(crate) fn queue_hint(&mut self, context: Context<'_>) {
         self.has_queue = true;
+        self.make_answer_stale();
         // A new waiter is behind the known ones: that is of interest if none of them is given the lock.
         if let Some((read, queue)) = self.next_in_queue.take() {
             let has_successor = self.successor(context, None, &queue).is_some();
@@ -180,10 +223,13 @@ impl KeyMachine {
             {
                 contender.place = QueuePlace::Joined;
                 contender.registered = Some(context.now);
-                // Once more, in case it became free just before (only the first tries).
+                // Once more, in case it became free just before (only the first tries). The heir of a release here may
+                // hand it over by then, which a hint tells; and a read now would show what was before that release.
                 if contender.step == NextStep::Again {
-                    contender.step = if place == 0 { NextStep::Again } else { NextStep::Waiting };
-                    self.look_at = context.now;
+                    let handed_over = self.last_seen.handed_over;
+                    let tries = place == 0 && !handed_over;
+                    contender.step = if tries { NextStep::Again } else { NextStep::Waiting };
+                    self.look_at = context.now + if handed_over { GATHERED } else { Duration::ZERO };
                 }
             }
         }
@@ -205,6 +251,7 @@ impl KeyMachine {
     pub(super) fn mark_left(&mut self, now: Moment, gone: &[(SessionId, Ticket)]) {
         self.leaving.rest.gathers(now, GATHERED);
         self.leaving.tries = 0;
+        self.leaving.had_turn = None;
         self.leaving.tickets.retain(|ticket| !gone.contains(ticket));
         // The lock may have been handed to one of them in between.
         self.undecided |= std::mem::take(&mut self.leaving.given_up) && self.held.is_none();
@@ -221,7 +268,8 @@ impl KeyMachine {
         }
     }
 
-    pub(super) fn queue_read(&mut self, context: Context<'_>, queue: Queue) {
+    /// The queue as it was read. With `came`, a session began to wait meanwhile.
+    pub(super) fn queue_read(&mut self, context: Context<'_>, queue: Queue, came: bool) {
         self.reading.worked();
         let Queue { waiters, whole } = queue;
         let ours = |by: &Candidate| Some(by.session) == context.current;
@@ -239,13 +287,14 @@ impl KeyMachine {
             self.leave_queue(by.session, by.ticket);
         }
         if let Some(back) = self.returns.front_mut() {
-            self.has_queue = false;
+            self.has_queue = came;
             // It is read once more at most.
             back.is_part = !whole && back.queue.is_none();
             back.queue = Some((context.now, queue));
             return;
         }
         if self.held.is_some() {
+            self.has_queue = came || !others(context, &queue).is_empty();
             self.next_in_queue = Some((context.now, queue));
             return;
         }
@@ -282,7 +331,7 @@ impl KeyMachine {
 }
 
 /// Returns the first sessions of a queue, but for our own and the dead: each once.
-fn others(context: Context<'_>, queue: &[Waiter]) -> Vec<SessionId> {
+pub(super) fn others(context: Context<'_>, queue: &[Waiter]) -> Vec<SessionId> {
     let mut others = Vec::new();
     for Waiter { by, .. } in queue {
         let is_told = others.len() < MOST_TOLD

@@ -42,12 +42,15 @@ pub(super) struct Contender {
     /// A take of it was not answered.
     pub(super) unconfirmed: bool,
     pub(super) place: QueuePlace,
+    /// Moment at which it came.
+    pub(super) since: Moment,
     /// Moment at which it joined, or was seen in the queue.
     pub(super) registered: Option<Moment>,
     /// Knowledge from before it came: a successor is handed the lock by a living holder, and the first take of one
     /// that knows of a death names the dead.
     pub(super) expect: Expect,
-    /// Moment of the last read of the queue, and the term under which the lock was held then.
+    /// Moment of the last read of the queue, and the term under which the lock was held then. Of a read before it came:
+    /// the term that it saw first.
     pub(super) queue_read: Option<(Term, Moment)>,
     /// Sessions that stood before it then, and were not known dead.
     pub(super) ahead: Option<Vec<SessionId>>,
@@ -141,12 +144,14 @@ pub(super) struct LastSeen {
 }
 
 /// The last release here.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct LastRelease {
     pub(super) term: Term,
     pub(super) at: Moment,
     /// The lock went to a waiter.
     pub(super) handed_over: bool,
+    /// The first sessions that were in the queue: they are before a ticket that comes now.
+    pub(super) ahead: Option<Vec<SessionId>>,
 }
 
 /// Places in the store's queue that are to be removed.
@@ -156,9 +161,21 @@ pub(super) struct Leaving {
     pub(super) tickets: Vec<(SessionId, Ticket)>,
     /// True if one of these tickets was given up: the lock may be handed to it all the same.
     pub(super) given_up: bool,
+    /// Set if one of these tickets has had its turn: the moment at which its place is left, if the lock is not released
+    /// before. Then it is left first of all, so that the lock is not handed to it again.
+    pub(super) had_turn: Option<Moment>,
     /// Failures in a row.
     pub(super) tries: u32,
     pub(super) rest: Throttle,
+}
+
+impl Leaving {
+    /// The moment from which on they are left, if there are any.
+    pub(super) fn at(&self, now: Moment) -> Option<Moment> {
+        let rested = self.rest.end(now).unwrap_or(now);
+        let at = self.had_turn.filter(|_| self.rest.is_well()).unwrap_or(rested);
+        (!self.tickets.is_empty()).then_some(at)
+    }
 }
 
 /// Facts that may have changed since they were last known, and are to be read again.
@@ -166,6 +183,8 @@ pub(super) struct Leaving {
 pub(super) struct ForcedReads {
     /// The lock held here: a hint may say that it was freed, or only that it was before.
     pub(super) lock: bool,
+    /// The lock, which was handed to this session: a hint says so.
+    pub(super) grant: bool,
     /// The front of the queue, before the next try.
     pub(super) queue: bool,
     /// The lock, and from time to time the place of this instance's first ticket: a failure of the store may have

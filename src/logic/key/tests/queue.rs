@@ -13,20 +13,20 @@ const REFUSED: [&[QueueWork]; 4] = [
 
 impl World {
     /// Next operation of the machine.
-    fn begins(&mut self, place: usize) -> Op {
+    pub(super) fn begins(&mut self, place: usize) -> Op {
         match self.with(place, |instance, context| instance.machine.next(context)) {
             NextOp::Do(op) => op,
             other => panic!("it does something, and not {other:?}"),
         }
     }
 
-    fn answer(&mut self, place: usize, op: Op, answer: OpReply) {
+    pub(super) fn answer(&mut self, place: usize, op: Op, answer: OpReply) {
         let now = self.clock.now();
         self.with(place, |instance, context| instance.machine.answered(context, now, op, answer));
     }
 
     /// Lets it do this now, as the store does it.
-    fn perform(&mut self, place: usize) -> Op {
+    pub(super) fn perform(&mut self, place: usize) -> Op {
         let op = self.begins(place);
         let answer = self.apply(self.instances[place].session, &op);
         self.answer(place, op.clone(), answer);
@@ -34,7 +34,7 @@ impl World {
     }
 
     /// Puts so many sessions into the queue, which no machine here has anything to do with.
-    fn strangers(&mut self, many: usize) -> Vec<SessionId> {
+    pub(super) fn strangers(&mut self, many: usize) -> Vec<SessionId> {
         let sessions: Vec<_> = (0..many).map(|_| self.open()).collect();
         for session in &sessions {
             let by = Self::candidate(*session, Ticket::new(1));
@@ -44,16 +44,16 @@ impl World {
         sessions
     }
 
-    fn ends(&mut self, place: usize, handback: Handback) {
+    pub(super) fn ends(&mut self, place: usize, handback: Handback) {
         let (ticket, ..) = self.instances[place].running.take().expect("it runs");
         self.with(place, |instance, context| instance.machine.ended(context, ticket, handback));
     }
 
-    fn hears(&mut self, place: usize) {
+    pub(super) fn hears(&mut self, place: usize) {
         self.with(place, |instance, context| instance.machine.hint(context));
     }
 
-    fn join(&mut self, place: usize) {
+    pub(super) fn join(&mut self, place: usize) {
         let session = self.instances[place].session;
         self.with(place, |instance, context| {
             let ticket = Ticket::new(instance.next_ticket);
@@ -63,14 +63,14 @@ impl World {
         });
     }
 
-    fn in_queue(&self) -> Vec<SessionId> {
+    pub(super) fn in_queue(&self) -> Vec<SessionId> {
         let queue = ready(self.store.waiters(lock(), 1000, LIMIT));
         queue.waiters.iter().map(|waiter| waiter.by.session).collect()
     }
 }
 
 /// Returns a world where one instance holds the lock, and nothing else happens.
-fn holds() -> World {
+pub(super) fn holds() -> World {
     let mut world = World::new(1, 2, Flaws::default());
     world.calm = true;
     world.join(0);
@@ -79,7 +79,7 @@ fn holds() -> World {
     world
 }
 
-fn successor(op: &Op) -> Option<SessionId> {
+pub(super) fn successor(op: &Op) -> Option<SessionId> {
     match op {
         Op::Release { then: ReleaseTo::HandTo(by), .. } => Some(by.session),
         Op::Release { then: ReleaseTo::Free | ReleaseTo::FreeFor(_), .. } => None,

@@ -1,0 +1,133 @@
+//! Turns: what it costs that a lock changes hands, within an instance and between two.
+
+use super::{
+    queue::{holds, successor},
+    *,
+};
+use crate::store::LockSeen;
+
+fn running(world: &World, place: usize) -> Option<Ticket> {
+    world.instances[place].running.map(|(ticket, ..)| ticket)
+}
+
+#[test]
+fn a_lock_passes_from_ticket_to_ticket_of_an_instance_by_a_take_alone() {
+    let mut world = holds();
+    world.join(0);
+    world.join(0);
+    assert_eq!(world.sent(0), ["read the queue"]);
+    for ticket in [2, 3] {
+        world.ends(0, Handback::default());
+        assert_eq!(world.sent(0), ["take"]);
+        assert_eq!(running(&world, 0), Some(Ticket::new(ticket)));
+    }
+    world.ends(0, Handback::default());
+    assert!(world.sent(0).contains(&"release"));
+    assert_eq!(world.left_behind(), None);
+}
+
+#[test]
+fn tickets_behind_their_own_instance_join_the_queue_after_a_second() {
+    let mut world = holds();
+    world.join(0);
+    world.pass(999);
+    assert!(!world.sent(0).contains(&"register"));
+    let wakes = world.with(0, |instance, context| instance.machine.next(context));
+    assert_eq!(wakes, NextOp::At(world.clock.now() + Duration::from_millis(1)));
+    world.pass(1);
+    assert_eq!(world.sent(0), ["register"]);
+    assert_eq!(world.in_queue().len(), 1);
+}
+
+#[test]
+fn tickets_behind_their_own_instance_join_the_queue_when_another_waits_and_stand_behind_it() {
+    let mut world = holds();
+    world.join(0);
+    world.sent(0);
+    let [stranger] = world.strangers(1)[..] else { unreachable!("one was asked for") };
+    world.with(0, |instance, context| instance.machine.queue_hint(context));
+    assert_eq!(world.sent(0), ["register", "read the queue"]);
+    assert_eq!(world.in_queue()[0], stranger);
+    world.ends(0, Handback::default());
+    assert_eq!(successor(&world.perform(0)), Some(stranger));
+}
+
+#[test]
+fn another_that_waits_unheard_is_given_the_lock_within_a_second_of_turns() {
+    let mut world = holds();
+    world.join(0);
+    world.sent(0);
+    let [stranger] = world.strangers(1)[..] else { unreachable!("one was asked for") };
+    let began = world.clock.now();
+    while world.instances[0].running.is_some() {
+        assert!(world.clock.now().since(began) <= Duration::from_secs(1), "it is never given the lock");
+        world.pass(100);
+        world.join(0);
+        world.ends(0, Handback::default());
+        world.sent(0);
+    }
+    let LockSeen::Found(record) = ready(world.store.locks(vec![lock()], LIMIT)).remove(0) else {
+        panic!("the lock has a record");
+    };
+    assert!(record.is_held_by(stranger), "{record:?}");
+}
+
+#[test]
+fn a_lock_that_changes_hands_between_instances_costs_its_heir_a_look_and_a_release() {
+    let mut world = holds();
+    world.join(1);
+    world.sent(1);
+    world.ends(0, Handback::default());
+    assert!(world.sent(0).contains(&"release"));
+    world.with(1, |instance, context| instance.machine.handed(context));
+    assert_eq!(world.sent(1), ["look", "read the queue"]);
+    world.ends(1, Handback::default());
+    assert_eq!(world.sent(1)[0], "release");
+}
+
+#[test]
+fn a_ticket_that_comes_again_after_a_hand_over_joins_the_queue_and_neither_tries_nor_reads_it() {
+    let mut world = holds();
+    world.join(1);
+    world.sent(1);
+    world.ends(0, Handback::default());
+    world.sent(0);
+    world.pass(99);
+    assert!(!matches!(world.with(0, |instance, context| instance.machine.next(context)), NextOp::Idle));
+    world.join(0);
+    assert_eq!(world.sent(0), ["register"]);
+    world.pass(10);
+    assert_eq!(world.sent(0), ["look"]);
+    assert_eq!(world.sent_at_the_next_poll(0), ["look"]);
+}
+
+#[test]
+fn a_lock_that_was_handed_over_is_forgotten_soon() {
+    let mut world = holds();
+    world.join(1);
+    world.sent(1);
+    world.ends(0, Handback::default());
+    world.sent(0);
+    world.pass(100);
+    assert_eq!(world.with(0, |instance, context| instance.machine.next(context)), NextOp::Idle);
+    assert!(world.instances[0].machine.is_done());
+}
+
+#[test]
+fn a_place_that_had_its_turn_is_left_as_soon_as_the_lock_is_released() {
+    let mut world = holds();
+    world.join(1);
+    world.sent(1);
+    world.ends(0, Handback::default());
+    world.sent(0);
+    world.hears(1);
+    world.sent(1);
+    assert!(world.instances[1].running.is_some());
+    assert_eq!(world.in_queue().len(), 1, "a job that ends at once releases the lock first");
+    let [_] = world.strangers(1)[..] else { unreachable!("one was asked for") };
+    world.with(1, |instance, context| instance.machine.queue_hint(context));
+    world.ends(1, Handback::default());
+    world.join(1);
+    while !matches!(world.perform(1), Op::Release { .. }) {}
+    assert!(matches!(world.perform(1), Op::Leave(_)), "or it would be handed the lock again");
+}
