@@ -268,7 +268,7 @@ impl KeyMachine {
     /// A hint: the lock was handed to this session, perhaps to a ticket that was given up.
     pub(crate) fn handed(&mut self, context: Context<'_>) {
         self.hint(context);
-        self.recheck.grant = true;
+        self.recheck.lock |= self.held.is_none();
         match &mut self.in_flight {
             Some(in_flight) => in_flight.unexpected_grant = true,
             None => self.undecided |= self.contenders.is_empty() && self.held.is_none(),

@@ -155,7 +155,7 @@ impl KeyMachine {
             return;
         }
         self.undecided = false;
-        self.recheck.grant = false;
+        self.recheck.lock = false;
         self.last_seen.handed_over = false;
         self.last_seen.refused = false;
         match seen {

@@ -98,7 +98,7 @@ impl KeyMachine {
         };
         let read_queue = match head.step {
             // One that is handed the lock looks first.
-            NextStep::Waiting => !self.recheck.grant && (unsure || self.is_queue_new(context, head)),
+            NextStep::Waiting => !self.recheck.lock && (unsure || self.is_queue_new(context, head)),
             NextStep::Again => unsure,
             NextStep::Try => false,
         };

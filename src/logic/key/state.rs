@@ -181,10 +181,9 @@ impl Leaving {
 /// Facts that may have changed since they were last known, and are to be read again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ForcedReads {
-    /// The lock held here: a hint may say that it was freed, or only that it was before.
+    /// The lock. It is held here, and a hint says that it was freed, or only that it was before; or it is waited for, and
+    /// a hint says that it was handed to this session.
     pub(super) lock: bool,
-    /// The lock, which was handed to this session: a hint says so.
-    pub(super) grant: bool,
     /// The front of the queue, before the next try.
     pub(super) queue: bool,
     /// The lock, and from time to time the place of this instance's first ticket: a failure of the store may have
