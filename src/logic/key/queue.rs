@@ -26,8 +26,8 @@ const LONGEST_STEP_BACK: Duration = Duration::from_secs(1);
 /// Places are taken and left together that come within so long: where tickets here take turns, one of each a turn would
 /// cost as much as the turn.
 pub(super) const GATHERED: Duration = Duration::from_millis(10);
-/// Tickets behind one of their own instance join the queue once another instance waits, or after so long. Where tickets
-/// here take turns, the places of each would cost more than its turn.
+/// Tickets behind one of their own instance join the queue once another instance is known to wait, or after so long.
+/// Where tickets here take turns, the place of each would cost more than its turn.
 const AMONG_OURSELVES: Duration = Duration::from_secs(1);
 /// Most waiters ahead of this instance that it watches: should a lock be handed to one that died, its death is
 /// near.
