@@ -276,6 +276,9 @@ impl Engine {
                 cells.remove(&cell.lock);
             }
         }
+        drop(state);
+        drop(cells);
+        // Wakers are code of others.
         if is_done {
             self.keys.done.notify_waiters();
         }

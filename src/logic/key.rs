@@ -201,8 +201,13 @@ impl KeyMachine {
         let open = first && expect != Expect::Held;
         let step = if open || patience == Patience::Once { NextStep::Try } else { NextStep::Again };
         // The release has read what the ticket would read: the queue that it stands behind.
-        let ahead = self.last_release.as_ref().filter(|_| self.last_seen.handed_over);
-        let ahead = ahead.and_then(|last| last.ahead.clone());
+        let released =
+            self.last_release.as_ref().filter(|last| self.last_seen.handed_over && last.handed_over);
+        let read = released.and_then(|last| last.ahead.clone());
+        let ahead =
+            read.filter(|(read, _)| context.now.since(*read) < REMEMBERED).map(|(_, sessions)| sessions);
+        let watched = ahead.iter().flatten().take(WATCHED_AHEAD);
+        self.out.extend(watched.map(|session| Output::Watch(*session, None)));
         self.contenders.push_back(Contender {
             by: Box::new(by),
             patience,
@@ -232,6 +237,12 @@ impl KeyMachine {
             if contender.place != QueuePlace::Nowhere {
                 self.leave_queue(contender.by.session, ticket);
                 self.leaving.given_up = true;
+            }
+        }
+        if self.waiting() == 0 {
+            // Of use while a ticket waits here: another may have come since it was read.
+            for back in &mut self.returns {
+                back.queue.take_if(|(_, queue)| queue.is_empty());
             }
         }
     }

@@ -55,6 +55,7 @@ impl KeyMachine {
             self.look_at = context.now;
         }
         self.undecided |= in_flight.unexpected_grant && self.held.is_none();
+        self.recheck.lock |= in_flight.unexpected_grant && self.held.is_none();
     }
 
     fn succeeded(&mut self, context: Context<'_>, op: Op, answer: OpReply, stale: bool) {
@@ -105,8 +106,9 @@ impl KeyMachine {
                 }
                 self.reading.failed(context.now, context.roll);
                 if let Some(back) = self.returns.front_mut() {
-                    // Fairness can wait; the lock cannot.
+                    // Fairness can wait; the lock cannot. Others may be in the queue: it is for any of them to take.
                     back.queue = Some((context.now, Vec::new()));
+                    back.handback.offered = true;
                 }
                 return;
             }
@@ -191,6 +193,7 @@ impl KeyMachine {
     fn took(&mut self, context: Context<'_>, by: &Candidate, answer: TakeAnswer, is_passed_on: bool) {
         self.last_seen.free = false;
         self.last_seen.refused = false;
+        self.recheck.lock = false;
         self.undecided = false;
         match answer {
             TakeAnswer::Taken(record)

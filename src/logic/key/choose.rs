@@ -103,7 +103,7 @@ impl KeyMachine {
             NextStep::Try => false,
         };
         match head.step {
-            NextStep::Waiting if context.now < self.look_at => NextOp::At(self.look_at),
+            NextStep::Waiting if context.now < self.look_at && !self.recheck.lock => NextOp::At(self.look_at),
             _ if read_queue && reads => NextOp::Do(Op::ReadQueue { most: QUEUE_READ, to: None }),
             _ if self.last_seen.free => take(Vec::new()),
             _ => match holder {

@@ -228,7 +228,7 @@ impl KeyMachine {
         let Some(back) = self.returns.remove(place) else { return };
         self.out.push(Output::Returned(back.ticket));
         let handed_over = matches!(then, ReleaseTo::HandTo(_));
-        let ahead = back.queue.as_ref().map(|(_, queue)| others(context, queue));
+        let ahead = back.queue.as_ref().map(|(read, queue)| (*read, others(context, queue)));
         self.last_release = Some(LastRelease { term, at: context.now, handed_over, ahead });
         self.last_seen.free =
             matches!(then, ReleaseTo::Free | ReleaseTo::FreeUnlessWanted | ReleaseTo::FreeFor(_));
@@ -253,10 +253,18 @@ impl KeyMachine {
             }
             self.look_at = context.now + AFTER_RELEASE;
         }
+        let is_gone = match then {
+            ReleaseTo::HandTo(to) => Some(to.session) != context.current,
+            ReleaseTo::ClosedFor(_) => true,
+            ReleaseTo::Free | ReleaseTo::FreeUnlessWanted | ReleaseTo::FreeFor(_) => false,
+        };
         for contender in &mut self.contenders {
-            if contender.step == NextStep::Again {
-                contender.step = NextStep::Waiting;
-            }
+            contender.step = match contender.step {
+                NextStep::Again => NextStep::Waiting,
+                // It joins the queue with the ones behind it, and before them.
+                NextStep::Try if is_gone && contender.patience == Patience::Waits => NextStep::Again,
+                step => step,
+            };
         }
     }
 
@@ -274,6 +282,7 @@ impl KeyMachine {
         if !matches!(answer, TakeAnswer::Taken(record) if record.term > back.term) {
             back.heir = None;
             back.handback.offered = true;
+            back.queue = None;
             return false;
         }
         let Some(back) = self.returns.pop_front() else { return false };

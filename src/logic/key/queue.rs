@@ -197,8 +197,8 @@ impl KeyMachine {
         let (read, queue) = self.next_in_queue.take()?;
         let is_new = context.now.since(read) < QUEUE_KEPT;
         // If no waiter in it may be given the lock, it is read again: another may have come.
-        let is_of_use =
-            queue.is_empty() && self.waiting() > 0 || self.successor(context, None, &queue).is_some();
+        let is_of_use = queue.is_empty() && !self.has_queue && self.waiting() > 0
+            || self.successor(context, None, &queue).is_some();
         (is_new && handback.to.is_none() && is_of_use).then_some((read, queue))
     }
 

@@ -150,8 +150,8 @@ pub(super) struct LastRelease {
     pub(super) at: Moment,
     /// The lock went to a waiter.
     pub(super) handed_over: bool,
-    /// The first sessions that were in the queue: they are before a ticket that comes now.
-    pub(super) ahead: Option<Vec<SessionId>>,
+    /// The first sessions that were in the queue, and when it was read: they are before a ticket that comes now.
+    pub(super) ahead: Option<(Moment, Vec<SessionId>)>,
 }
 
 /// Places in the store's queue that are to be removed.

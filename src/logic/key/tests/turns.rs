@@ -131,3 +131,55 @@ fn a_place_that_had_its_turn_is_left_as_soon_as_the_lock_is_released() {
     while !matches!(world.perform(1), Op::Release { .. }) {}
     assert!(matches!(world.perform(1), Op::Leave(_)), "or it would be handed the lock again");
 }
+
+#[test]
+fn tickets_that_waited_among_themselves_join_the_queue_in_their_order() {
+    let mut world = holds();
+    for _ in 0..3 {
+        world.join(0);
+    }
+    let [stranger] = world.strangers(1)[..] else { unreachable!("one was asked for") };
+    world.ends(0, Handback::default());
+    while !matches!(world.perform(0), Op::Release { .. }) {}
+    let Op::Register(tickets) = world.perform(0) else { panic!("the lock is another's") };
+    assert_eq!(tickets.iter().map(|by| by.ticket.get()).collect::<Vec<_>>(), [2, 3, 4]);
+    assert_eq!(world.in_queue()[0], stranger);
+}
+
+#[test]
+fn a_lock_whose_heir_here_gives_up_is_released_on_the_condition_that_no_other_waits() {
+    let mut world = holds();
+    world.join(0);
+    assert_eq!(world.sent(0), ["read the queue"]);
+    let [stranger] = world.strangers(1)[..] else { unreachable!("one was asked for") };
+    world.ends(0, Handback::default());
+    world.with(0, |instance, context| {
+        instance.pending.remove(&Ticket::new(2));
+        instance.machine.leave(context.now, Ticket::new(2));
+    });
+    while !matches!(world.perform(0), Op::Release { then: ReleaseTo::HandTo(by), .. } if by.session == stranger)
+    {
+    }
+}
+
+#[test]
+fn a_hand_over_told_during_another_look_is_looked_at_before_the_queue() {
+    let mut world = holds();
+    world.join(1);
+    world.sent(1);
+    world.hears(1);
+    let session = world.instances[1].session;
+    let mut op = world.begins(1);
+    while op != Op::Look {
+        let answer = world.apply(session, &op);
+        world.answer(1, op, answer);
+        op = world.begins(1);
+    }
+    let before = world.apply(session, &op);
+    world.ends(0, Handback::default());
+    world.sent(0);
+    world.with(1, |instance, context| instance.machine.handed(context));
+    world.answer(1, op, before);
+    assert_eq!(world.sent(1)[0], "look");
+    assert!(world.instances[1].running.is_some());
+}
