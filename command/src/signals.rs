@@ -29,8 +29,8 @@ pub(crate) struct ReceivedSignal {
 }
 
 impl ReceivedSignal {
-    /// Returns whether the child has it, too: a terminal sends the signals of its keys to its whole foreground group,
-    /// but SIGHUP to the leader of the session alone, which may be this process.
+    /// Returns whether the child has it, too, or its guardian, which passes it on: a terminal sends the signals of its
+    /// keys to its whole foreground group, but SIGHUP to the leader of the session alone, which may be this process.
     pub(crate) const fn child_has_it(self) -> bool {
         self.from_terminal && self.signal != SIGHUP
     }

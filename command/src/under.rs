@@ -1,7 +1,7 @@
 //! A child under a lease: it is told when the lease is extended and when it ends, and nothing of it is left when this
 //! returns.
 
-use std::{os::fd::AsFd, pin::pin, time::Duration};
+use std::{iter, os::fd::AsFd, pin::pin, time::Duration};
 
 use tenure::{ElectConfig, elect::Lease};
 use tokio::sync::mpsc;
@@ -111,6 +111,12 @@ pub(crate) async fn run(
     ]);
     let presence = lease.presence();
     let key_lock = key_file.as_ref().map(|file| file.file().as_fd());
+    // Of these no process but this one knows.
+    let mut early: Vec<i32> = signals
+        .iter_mut()
+        .flat_map(|signals| iter::from_fn(|| signals.try_recv().ok()))
+        .map(|came| came.signal)
+        .collect();
     let started = Guarded::start(program, presence.as_ref(), key_lock, patience.times(end_of(lease)));
     let mut child =
         started.map_err(|error| Failure::failed(format!("no process can be started: {error}")))?;
@@ -123,7 +129,7 @@ pub(crate) async fn run(
     let (mut has_begun, mut has_ended, mut is_stopped, mut is_stuck) = (false, false, false, false);
     let key = lease.key().to_string();
     let tell_of = move |pid| say::say(stuck_sentence(pid, &key));
-    let (mut early, mut failure) = (Vec::new(), None);
+    let mut failure = None;
     let mut looks = tokio::time::interval(patience.look);
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     // Set when the guardian has had all the time there is.
@@ -187,10 +193,10 @@ pub(crate) async fn run(
                 return Ok(ended);
             }
             came = next(&mut signals) => match came {
-                // Before the child is there, no process but this one can have got it.
-                Some(ReceivedSignal { signal, .. }) if !has_begun => early.push(signal),
-                Some(came) if !came.child_has_it() => child.signal(came.signal),
-                _ => {}
+                Some(came) if came.child_has_it() => {}
+                Some(came) if has_begun => child.signal(came.signal),
+                Some(came) => early.push(came.signal),
+                None => {}
             },
             _ = looks.tick(), if !is_stopped => {
                 let end = end_of(lease);

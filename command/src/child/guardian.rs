@@ -14,7 +14,10 @@ use std::{
         unix::{net::UnixStream, process::CommandExt},
     },
     process::{Command, Stdio},
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -51,6 +54,15 @@ const PASSED_OVER: [i32; 9] = [
     signals::SIGTTIN,
     signals::SIGTTOU,
 ];
+
+/// Signals of the terminal's keys, which it sends to all of its foreground group.
+const KEYS: [i32; 3] = [signals::SIGINT, signals::SIGQUIT, signals::SIGTSTP];
+
+/// A key of the terminal, by its signal.
+struct Key {
+    signal: i32,
+    came: Arc<AtomicBool>,
+}
 
 /// Guards CMD until nothing of it is left.
 pub(super) fn main(command: &[OsString]) -> u8 {
@@ -103,8 +115,13 @@ fn guard(command: &[OsString], begin: Begin, control: &OwnedFd) -> io::Result<()
         tell(control, News::NoneLeft);
         return Ok(());
     }
-    let (children, timer) = (prepare()?, Timer::new()?);
+    let ((children, keys), timer) = (prepare()?, Timer::new()?);
+    // Of the keys that come before CMD is there, it hears from here; of the others from the terminal.
+    let before: Vec<_> = keys.iter().filter(|key| key.came.load(Ordering::Relaxed)).collect();
     let child = start(command, stdin, key_lock.as_ref())?;
+    for key in before {
+        pass_on(child, key.signal);
+    }
     // Out of tenure's process group, which `timeout -k`, `kill -9 0` and the like kill as a whole. A group in the same
     // session would not do: when CMD ends, the kernel would take that of a stopped tenure for an orphan, and hang up.
     setsid()?;
@@ -124,19 +141,29 @@ fn wait_readable(control: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Adopts orphans, and lives on where signals would end it. What was ignored before stays so, for CMD inherits that.
-fn prepare() -> io::Result<UnixStream> {
+/// Adopts orphans, and lives on where signals would end it, and notes which keys come. What was ignored before stays
+/// so, for CMD inherits that.
+fn prepare() -> io::Result<(UnixStream, Vec<Key>)> {
     set_child_subreaper(Some(rustix::process::getpid()))?;
-    let ignored = crate::signals::ignored();
+    let (ignored, mut keys) = (crate::signals::ignored(), Vec::new());
     for signal in PASSED_OVER {
         if !ignored.contains(&signal) {
-            signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+            let came = Arc::new(AtomicBool::new(false));
+            signal_hook::flag::register(signal, Arc::clone(&came))?;
+            keys.extend(KEYS.contains(&signal).then_some(Key { signal, came }));
         }
     }
     let (read, write) = UnixStream::pair()?;
     read.set_nonblocking(true)?;
     signal_hook::low_level::pipe::register(signals::SIGCHLD, write)?;
-    Ok(read)
+    Ok((read, keys))
+}
+
+/// Sends a signal to CMD, which is this process's child and not reaped: so the number is its own.
+fn pass_on(child: i32, signal: i32) {
+    if let (Some(pid), Some(signal)) = (Pid::from_raw(child), Signal::from_named_raw(signal)) {
+        let _ = kill_process(pid, signal);
+    }
 }
 
 /// Starts what becomes CMD.
@@ -227,11 +254,8 @@ impl Guardian<'_> {
             Order::Extend { end } => self.times.end = self.times.end.max(end),
             Order::Stop { within } => self.stop(within),
             Order::Signal(number) => {
-                // It is this process's child and not reaped, so the number is its own.
-                if let Some(pid) = self.child.and_then(Pid::from_raw)
-                    && let Some(signal) = Signal::from_named_raw(number)
-                {
-                    let _ = kill_process(pid, signal);
+                if let Some(child) = self.child {
+                    pass_on(child, number);
                 }
             }
             Order::Begin { .. } => {}
