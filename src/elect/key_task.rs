@@ -1,11 +1,16 @@
 //! The task of one key: it performs what the key's machine decides, and answers the callers that wait.
 
 use std::{
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
-use tokio::sync::{Notify, oneshot};
+use futures::future::{Either, select};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::timeout,
+};
 
 use super::{
     Engine, Life, Work,
@@ -23,10 +28,13 @@ use crate::{
         },
         watch::Liveness,
     },
-    model::{Holder, LockId},
+    model::{Holder, LockId, SessionId},
     store::{Candidate, Queue, Release, StoreExt, Take, Ticket, Wait, Waiter},
     sync::{caught, locked},
 };
+
+/// A release waits no longer for the queue, which is left at the same time.
+const LEAVING: Duration = Duration::from_millis(100);
 
 pub(super) struct PendingKey {
     pub(super) ticket: Ticket,
@@ -238,24 +246,34 @@ pub(super) async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op, is_stu
             let by: Candidate = engine.candidate_of(session, ticket, &Wants::default());
             engine.take(Take { lock: lock.clone(), by }, Vec::new(), is_stuck).await.map(OpReply::Took)
         }
-        Op::Release { session, term, note, then } => {
+        Op::Release { session, term, note, then, leaving } => {
             let release = Release { lock: lock.clone(), session, term, note, then };
-            engine.release(release, is_stuck).await.map(OpReply::Released)
+            let leaves =
+                async { leaving.is_empty() || engine.stop_waiting(places(lock, leaving)).await.is_ok() };
+            let release = engine.release(release, is_stuck);
+            let (released, left) = match select(pin!(release), pin!(leaves)).await {
+                Either::Left((released, leaves)) => {
+                    (released, timeout(LEAVING, leaves).await.unwrap_or_default())
+                }
+                Either::Right((left, release)) => (release.await, left),
+            };
+            released.map(|answer| OpReply::Released { answer, left })
         }
         Op::ReadQueue { most, to } => read_queue(engine, lock, most, to.as_ref()).await.map(OpReply::Queue),
         Op::Register(tickets) => {
             let waits = tickets.into_iter().map(|by| Wait { lock: lock.clone(), by }).collect();
             engine.wait(waits).await.map(|()| OpReply::Done)
         }
-        Op::Leave(left) => {
-            let places = left.into_iter().map(|(session, ticket)| (lock.clone(), session, ticket)).collect();
-            engine.stop_waiting(places).await.map(|()| OpReply::Done)
-        }
+        Op::Leave(left) => engine.stop_waiting(places(lock, left)).await.map(|()| OpReply::Done),
         Op::Inquire { session, named } => {
             engine.watcher.inquire(engine, session, named).await.map(OpReply::Known)
         }
     };
     answer.unwrap_or_else(OpReply::Failed)
+}
+
+fn places(lock: &LockId, tickets: Vec<(SessionId, Ticket)>) -> Vec<(LockId, SessionId, Ticket)> {
+    tickets.into_iter().map(|(session, ticket)| (lock.clone(), session, ticket)).collect()
 }
 
 /// Reads the queue, and looks at the sessions that matter, unless the store does not answer: the first in

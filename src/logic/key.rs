@@ -105,13 +105,7 @@ impl KeyMachine {
             backoff: Backoff::new(FIRST_REST, longest),
             last: LastOps::default(),
             registration: rest.clone(),
-            leaving: Leaving {
-                rest: rest.clone(),
-                tickets: Vec::new(),
-                given_up: false,
-                had_turn: None,
-                tries: 0,
-            },
+            leaving: Leaving { rest: rest.clone(), tickets: Vec::new(), given_up: false, tries: 0 },
             reading: rest,
             // No change yet: what an audit found is news to a key that was just made.
             changed: Moment::after_start(Duration::ZERO),
@@ -197,17 +191,9 @@ impl KeyMachine {
         // Behind others of this instance it only waits in the queue; so it does if the lock has just been handed
         // over.
         let first =
-            self.held.is_none() && self.contenders.is_empty() && !(self.last_seen.handed_over && self.hints);
+            self.held.is_none() && self.contenders.is_empty() && self.remembers_until(context.now).is_none();
         let open = first && expect != Expect::Held;
         let step = if open || patience == Patience::Once { NextStep::Try } else { NextStep::Again };
-        // The release has read what the ticket would read: the queue that it stands behind.
-        let released =
-            self.last_release.as_ref().filter(|last| self.last_seen.handed_over && last.handed_over);
-        let read = released.and_then(|last| last.ahead.clone());
-        let ahead =
-            read.filter(|(read, _)| context.now.since(*read) < REMEMBERED).map(|(_, sessions)| sessions);
-        let watched = ahead.iter().flatten().take(WATCHED_AHEAD);
-        self.out.extend(watched.map(|session| Output::Watch(*session, None)));
         self.contenders.push_back(Contender {
             by: Box::new(by),
             patience,
@@ -220,7 +206,7 @@ impl KeyMachine {
             since: context.now,
             expect,
             queue_read: None,
-            ahead,
+            ahead: None,
         });
     }
 
@@ -240,9 +226,9 @@ impl KeyMachine {
             }
         }
         if self.waiting() == 0 {
-            // Of use while a ticket waits here: another may have come since it was read.
+            // Another may have come since it was read, for the sake of the tickets here.
             for back in &mut self.returns {
-                back.queue.take_if(|(_, queue)| queue.is_empty());
+                back.queue = None;
             }
         }
     }

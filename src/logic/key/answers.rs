@@ -65,21 +65,28 @@ impl KeyMachine {
                 self.polled(context, ticket, seen, in_queue);
             }
             (Op::Take { by, dead }, OpReply::Took(answer)) => {
-                let is_passed_on = self.passed_on_here(context, &by, &answer);
+                self.passed_on_here(context, &by, &answer);
                 if let (TakeAnswer::Taken(_), [dead]) = (&answer, &dead[..]) {
                     self.out.push(Output::TookOver(*dead));
                 }
-                self.took(context, &by, answer, is_passed_on);
+                self.took(context, &by, answer);
             }
             (Op::Confirm { session, ticket }, OpReply::Took(answer)) => {
                 self.confirmed(session, ticket, answer);
             }
-            (Op::Release { term, then, .. }, OpReply::Released(answer)) => match answer {
-                // The queue is read next.
-                ReleaseAnswer::Wanted => self.has_queue = true,
-                ReleaseAnswer::Refused(refusal) => self.not_released(context, term, &then, refusal),
-                ReleaseAnswer::Released => self.on_released(context, term, &then),
-            },
+            (Op::Release { term, then, leaving, .. }, OpReply::Released { answer, left }) => {
+                match (leaving.is_empty(), left) {
+                    (true, _) => {}
+                    (false, true) => self.mark_left(context.now, &leaving),
+                    (false, false) => self.not_left(context, &leaving),
+                }
+                match answer {
+                    // The queue is read next.
+                    ReleaseAnswer::Wanted => self.has_queue = true,
+                    ReleaseAnswer::Refused(refusal) => self.not_released(context, term, &then, refusal),
+                    ReleaseAnswer::Released => self.on_released(context, term, &then),
+                }
+            }
             (Op::ReadQueue { .. }, OpReply::Queue(queue)) => self.queue_read(context, queue, stale),
             (Op::Register(tickets), OpReply::Done) => self.registered(context, &tickets),
             (Op::Leave(gone), OpReply::Done) => self.mark_left(context.now, &gone),
@@ -190,7 +197,7 @@ impl KeyMachine {
         }
     }
 
-    fn took(&mut self, context: Context<'_>, by: &Candidate, answer: TakeAnswer, is_passed_on: bool) {
+    fn took(&mut self, context: Context<'_>, by: &Candidate, answer: TakeAnswer) {
         self.last_seen.free = false;
         self.last_seen.refused = false;
         self.recheck.lock = false;
@@ -201,8 +208,8 @@ impl KeyMachine {
             {
                 let since =
                     record.holding.as_ref().map_or(StoreTime::from_millis(0), |held| held.acquired_at);
-                // Of a lock that was passed on here, what is known of the queue still holds.
-                self.has_queue |= record.wanted && !is_passed_on;
+                // Of a lock that was passed on here, the queue may be known.
+                self.has_queue |= record.wanted && self.next_in_queue.is_none();
                 self.ours(context, by.session, by.ticket, record.term, since);
             }
             // R10: it came after the end. The session's death frees the lock.
@@ -239,16 +246,13 @@ impl KeyMachine {
             self.ours(context, session, ticket, term, since);
             return;
         }
-        let (term, named) = (record.term, named(&record, held));
+        let named = named(&record, held);
         let dead = (context.known)(session);
         let is_wanted = record.wanted || record.id.kind.spread().is_some();
         self.last_seen.other = Some(Box::new(record));
         let poll = self.poll;
         let Some(head) = self.contenders.front_mut() else { return };
         head.contested = true;
-        if head.ahead.is_some() && head.queue_read.is_none() {
-            head.queue_read = Some((term, now));
-        }
         // The holder before may have found no waiter in the queue. A read may not show the mark yet.
         let is_marked = is_wanted || head.registered.is_none_or(|at| now.since(at) < poll / 2);
         if !is_marked && head.place == QueuePlace::Joined {

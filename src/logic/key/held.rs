@@ -37,12 +37,6 @@ impl KeyMachine {
                     back.queue = queue;
                 }
             }
-            if let Some(head) = self.contenders.front_mut()
-                && head.step == NextStep::Again
-                && head.place != QueuePlace::Joined
-            {
-                head.step = NextStep::Try;
-            }
             self.pause = now;
             self.look_at = now;
         }
@@ -93,8 +87,10 @@ impl KeyMachine {
                 self.has_queue |= contender.contested;
                 if contender.place != QueuePlace::Nowhere {
                     self.leave_queue(session, ticket);
-                    // A job that ends at once releases the lock first.
-                    self.leaving.had_turn.get_or_insert(context.now + GATHERED);
+                    // A job that ends at once leaves the queue with its release.
+                    if self.leaving.rest.is_well() && self.leaving.rest.is_over(context.now) {
+                        self.leaving.rest.gathers(context.now, GATHERED);
+                    }
                 }
                 self.changed = context.now;
                 self.out.push(Output::Verdict(ticket, TicketOutcome::Granted { term, since }));
@@ -143,6 +139,7 @@ impl KeyMachine {
     /// to the tickets that wait.
     fn pass_on(&mut self, session: SessionId, ticket: Ticket, term: Term) {
         self.last.has_inherited = false;
+        self.next_in_queue = None;
         self.leave_queue(session, ticket);
         self.give_back(session, ticket, term, Handback { offered: true, ..Handback::default() });
     }
@@ -228,12 +225,11 @@ impl KeyMachine {
         let Some(back) = self.returns.remove(place) else { return };
         self.out.push(Output::Returned(back.ticket));
         let handed_over = matches!(then, ReleaseTo::HandTo(_));
-        let ahead = back.queue.as_ref().map(|(read, queue)| (*read, others(context, queue)));
-        self.last_release = Some(LastRelease { term, at: context.now, handed_over, ahead });
+        let others_wait = back.queue.as_ref().is_some_and(|(_, queue)| others(context, queue).len() > 1);
+        self.last_release = Some(LastRelease { term, at: context.now, handed_over, others_wait });
         self.last_seen.free =
             matches!(then, ReleaseTo::Free | ReleaseTo::FreeUnlessWanted | ReleaseTo::FreeFor(_));
         self.last_seen.handed_over = handed_over;
-        self.leaving.had_turn = self.leaving.had_turn.map(|at| at.min(context.now));
         self.look_at = context.now;
         if let Some((_, queue)) = &back.queue {
             self.has_queue |= queue.len() > 1;
@@ -253,48 +249,33 @@ impl KeyMachine {
             }
             self.look_at = context.now + AFTER_RELEASE;
         }
-        let is_gone = match then {
-            ReleaseTo::HandTo(to) => Some(to.session) != context.current,
-            ReleaseTo::ClosedFor(_) => true,
-            ReleaseTo::Free | ReleaseTo::FreeUnlessWanted | ReleaseTo::FreeFor(_) => false,
-        };
         for contender in &mut self.contenders {
-            contender.step = match contender.step {
-                NextStep::Again => NextStep::Waiting,
-                // It joins the queue with the ones behind it, and before them.
-                NextStep::Try if is_gone && contender.patience == Patience::Waits => NextStep::Again,
-                step => step,
-            };
+            if contender.step == NextStep::Again {
+                contender.step = NextStep::Waiting;
+            }
         }
     }
 
     /// The answer to the take of a ticket that takes the lock over from one of this session: what that one had is
-    /// gone. If it has not got it, the lock is given back to no waiter in particular. Returns whether it has.
-    pub(super) fn passed_on_here(
-        &mut self,
-        context: Context<'_>,
-        by: &Candidate,
-        answer: &TakeAnswer,
-    ) -> bool {
-        let Some(back) = self.returns.front_mut().filter(|back| back.heir == Some(by.ticket)) else {
-            return false;
-        };
+    /// gone. If it has not got it, the lock is given back to no waiter in particular.
+    pub(super) fn passed_on_here(&mut self, context: Context<'_>, by: &Candidate, answer: &TakeAnswer) {
+        let Some(back) = self.returns.front_mut().filter(|back| back.heir == Some(by.ticket)) else { return };
         if !matches!(answer, TakeAnswer::Taken(record) if record.term > back.term) {
             back.heir = None;
             back.handback.offered = true;
             back.queue = None;
-            return false;
+            return;
         }
-        let Some(back) = self.returns.pop_front() else { return false };
+        let Some(back) = self.returns.pop_front() else { return };
         self.out.push(Output::Returned(back.ticket));
         let is_heir = |waiter: &Waiter| waiter.by.session == by.session && waiter.by.ticket == by.ticket;
-        // The others are as they were, and newer ones are behind them.
-        self.next_in_queue = back.queue.map(|(read, mut queue)| {
+        // The others are as they were, and newer ones are behind them. Where none of them is left, those may be next.
+        self.next_in_queue = back.queue.and_then(|(read, mut queue)| {
+            let was_empty = queue.is_empty();
             queue.retain(|waiter| !is_heir(waiter));
             self.has_queue |= !others(context, &queue).is_empty();
-            (read, queue)
+            (was_empty || !queue.is_empty()).then_some((read, queue))
         });
-        true
     }
 
     /// The audit found the lock in the hands of this session for a ticket; it was sent for at `requested`.
@@ -354,8 +335,8 @@ impl KeyMachine {
     }
 
     /// The release of this term, if it was so lately that reads may still show the term.
-    fn release_that_reads_may_miss(&self, now: Moment, term: Term) -> Option<&LastRelease> {
-        self.last_release.as_ref().filter(|last| term <= last.term && now.since(last.at) < self.poll / 2)
+    fn release_that_reads_may_miss(&self, now: Moment, term: Term) -> Option<LastRelease> {
+        self.last_release.filter(|last| term <= last.term && now.since(last.at) < self.poll / 2)
     }
 }
 

@@ -45,17 +45,12 @@ impl KeyMachine {
     /// Returns what is to be done about the queue, unless it rests.
     pub(super) fn queue_op(&self, context: Context<'_>) -> Option<Op> {
         let now = context.now;
-        let leaves = self.leaving.at(now).is_some_and(|at| now >= at);
-        let leave = || Op::Leave(self.leaving.tickets.clone());
-        if leaves && self.is_place_void() {
-            return Some(leave());
-        }
         if self.registration.is_over(now) && self.has_to_register(context) {
             let unregistered = self.contenders.iter().filter(|contender| contender.is_unregistered());
             return Some(Op::Register(unregistered.map(|contender| (*contender.by).clone()).collect()));
         }
-        if leaves {
-            return Some(leave());
+        if self.leaving.rest.is_over(now) && !self.leaving.tickets.is_empty() {
+            return Some(Op::Leave(self.leaving.tickets.clone()));
         }
         (self.reading.is_over(now) && self.reads_ahead(context))
             .then_some(Op::ReadQueue { most: FIRST_IN_QUEUE, to: None })
@@ -65,17 +60,12 @@ impl KeyMachine {
     /// here. Not twice in a row: where tickets come all the time, the lock would never be looked at.
     pub(super) fn goes_first(&self, op: &Op) -> bool {
         match op {
-            Op::Register(_) => self.registration.is_well() && !self.last.is_of_the_queue,
-            Op::Leave(_) => {
-                self.leaving.rest.is_well() && (self.contenders.is_empty() || self.is_place_void())
+            Op::Register(_) => {
+                self.registration.is_well() && !self.last.is_of_the_queue && !self.last_seen.free
             }
+            Op::Leave(_) => self.leaving.rest.is_well() && self.contenders.is_empty(),
             _ => false,
         }
-    }
-
-    /// Returns whether a place here had its turn and the lock is another's by now: it might be handed to that place.
-    fn is_place_void(&self) -> bool {
-        self.leaving.had_turn.is_some() && self.held.is_none()
     }
 
     /// Moment at which some part of the queue's work has rested enough.
@@ -83,8 +73,8 @@ impl KeyMachine {
         let now = context.now;
         [
             self.registration.end(now).filter(|_| self.has_to_register(context)),
-            self.ends_among_ourselves(context).filter(|end| now < *end),
-            self.leaving.at(now).filter(|at| now < *at),
+            self.ends_among_ourselves().filter(|end| now < *end),
+            self.leaving.rest.end(now).filter(|_| !self.leaving.tickets.is_empty()),
             self.reading.end(now).filter(|_| self.reads_ahead(context)),
         ]
         .into_iter()
@@ -95,21 +85,20 @@ impl KeyMachine {
     /// Returns whether tickets are to be registered: what runs here may never end, and no other instance is to wait
     /// for that.
     fn has_to_register(&self, context: Context<'_>) -> bool {
+        // What comes behind a ticket that tries registers behind it, if at all.
+        let tries = self.contenders.front().is_some_and(|head| head.step == NextStep::Try);
         !self.is_blocked(context.current)
             && !self.last_seen.refused
+            && !tries
             && self.contenders.iter().any(Contender::is_unregistered)
-            && self.ends_among_ourselves(context).is_none_or(|end| context.now >= end)
+            && self.ends_among_ourselves().is_none_or(|end| context.now >= end)
     }
 
     /// The moment until which the tickets here wait without a place, if they do: one of them has the lock, and no other
     /// instance waits.
-    fn ends_among_ourselves(&self, context: Context<'_>) -> Option<Moment> {
+    fn ends_among_ourselves(&self) -> Option<Moment> {
         let first = self.contenders.iter().find(|contender| contender.is_unregistered());
-        let others_wait =
-            self.next_in_queue.as_ref().is_some_and(|(_, queue)| !others(context, queue).is_empty());
-        first
-            .filter(|_| self.held.is_some() && !self.has_queue && !others_wait)
-            .map(|first| first.since + AMONG_OURSELVES)
+        first.filter(|_| self.held.is_some() && !self.has_queue).map(|first| first.since + AMONG_OURSELVES)
     }
 
     /// Read while there is time, so that the release need not.
@@ -149,7 +138,8 @@ impl KeyMachine {
         } else {
             ReleaseTo::Free
         };
-        Op::Release { session: *session, term: *term, note: handback.note.clone(), then }
+        let leaving = if self.leaving.rest.is_well() { self.leaving.tickets.clone() } else { Vec::new() };
+        Op::Release { session: *session, term: *term, note: handback.note.clone(), then, leaving }
     }
 
     /// Returns whether the successor is the first ticket here: it takes the lock from the one before it (R7), by a
@@ -167,6 +157,7 @@ impl KeyMachine {
             head.patience == Patience::Waits
                 && head.by.session == back.session
                 && head.by.ticket > back.ticket
+                && back.handback.note.is_none()
         };
         self.contenders.front().filter(waits).map(|head| &*head.by)
     }
@@ -205,7 +196,9 @@ impl KeyMachine {
     /// A hint says that a session began to wait.
     pub(crate) fn queue_hint(&mut self, context: Context<'_>) {
         self.has_queue = true;
-        self.make_answer_stale();
+        if self.held.is_some() || !self.returns.is_empty() {
+            self.make_answer_stale();
+        }
         // A new waiter is behind the known ones: that is of interest if none of them is given the lock.
         if let Some((read, queue)) = self.next_in_queue.take() {
             let has_successor = self.successor(context, None, &queue).is_some();
@@ -217,20 +210,30 @@ impl KeyMachine {
 
     pub(super) fn registered(&mut self, context: Context<'_>, tickets: &[Candidate]) {
         self.registration.gathers(context.now, GATHERED);
+        let (handed_over, look_in) = match self.last_release {
+            Some(last) if self.last_seen.handed_over => {
+                // The heir of a release here may hand it over by then, which a hint tells; and a read now would show
+                // the lock before that release. If others stand behind the heir, it goes to them next, and not free.
+                (true, if last.others_wait { QUEUE_KEPT } else { GATHERED })
+            }
+            _ => (false, Duration::ZERO),
+        };
         for (place, contender) in self.contenders.iter_mut().enumerate() {
-            if contender.place == QueuePlace::Asked
-                && tickets.iter().any(|by| by.ticket == contender.by.ticket)
+            if contender.place != QueuePlace::Asked
+                || !tickets.iter().any(|by| by.ticket == contender.by.ticket)
             {
-                contender.place = QueuePlace::Joined;
-                contender.registered = Some(context.now);
-                // Once more, in case it became free just before (only the first tries). The heir of a release here may
-                // hand it over by then, which a hint tells; and a read now would show what was before that release.
-                if contender.step == NextStep::Again {
-                    let handed_over = self.last_seen.handed_over;
-                    let tries = place == 0 && !handed_over;
-                    contender.step = if tries { NextStep::Again } else { NextStep::Waiting };
-                    self.look_at = context.now + if handed_over { GATHERED } else { Duration::ZERO };
-                }
+                continue;
+            }
+            contender.place = QueuePlace::Joined;
+            contender.registered = Some(context.now);
+            // Once more, in case it became free just before (only the first tries). One that holds back for others looks
+            // soon.
+            let holds_back = contender.step == NextStep::Waiting
+                && contender.ahead.as_ref().is_some_and(|ahead| !ahead.is_empty());
+            let tries = place == 0 && !handed_over && !holds_back;
+            contender.step = if tries { NextStep::Again } else { NextStep::Waiting };
+            if place == 0 && !holds_back {
+                self.look_at = context.now + look_in;
             }
         }
         for by in tickets {
@@ -251,7 +254,6 @@ impl KeyMachine {
     pub(super) fn mark_left(&mut self, now: Moment, gone: &[(SessionId, Ticket)]) {
         self.leaving.rest.gathers(now, GATHERED);
         self.leaving.tries = 0;
-        self.leaving.had_turn = None;
         self.leaving.tickets.retain(|ticket| !gone.contains(ticket));
         // The lock may have been handed to one of them in between.
         self.undecided |= std::mem::take(&mut self.leaving.given_up) && self.held.is_none();
@@ -294,7 +296,8 @@ impl KeyMachine {
             return;
         }
         if self.held.is_some() {
-            self.has_queue = came || !others(context, &queue).is_empty();
+            let is_unread = !whole && queue.is_empty();
+            self.has_queue = came || is_unread || !others(context, &queue).is_empty();
             self.next_in_queue = Some((context.now, queue));
             return;
         }

@@ -49,8 +49,7 @@ pub(super) struct Contender {
     /// Knowledge from before it came: a successor is handed the lock by a living holder, and the first take of one
     /// that knows of a death names the dead.
     pub(super) expect: Expect,
-    /// Moment of the last read of the queue, and the term under which the lock was held then. Of a read before it came:
-    /// the term that it saw first.
+    /// Moment of the last read of the queue, and the term under which the lock was held then.
     pub(super) queue_read: Option<(Term, Moment)>,
     /// Sessions that stood before it then, and were not known dead.
     pub(super) ahead: Option<Vec<SessionId>>,
@@ -144,14 +143,14 @@ pub(super) struct LastSeen {
 }
 
 /// The last release here.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct LastRelease {
     pub(super) term: Term,
     pub(super) at: Moment,
     /// The lock went to a waiter.
     pub(super) handed_over: bool,
-    /// The first sessions that were in the queue, and when it was read: they are before a ticket that comes now.
-    pub(super) ahead: Option<(Moment, Vec<SessionId>)>,
+    /// More instances than that one were in the queue.
+    pub(super) others_wait: bool,
 }
 
 /// Places in the store's queue that are to be removed.
@@ -161,21 +160,9 @@ pub(super) struct Leaving {
     pub(super) tickets: Vec<(SessionId, Ticket)>,
     /// True if one of these tickets was given up: the lock may be handed to it all the same.
     pub(super) given_up: bool,
-    /// Set if one of these tickets has had its turn: the moment at which its place is left, if the lock is not released
-    /// before. Then it is left first of all, so that the lock is not handed to it again.
-    pub(super) had_turn: Option<Moment>,
     /// Failures in a row.
     pub(super) tries: u32,
     pub(super) rest: Throttle,
-}
-
-impl Leaving {
-    /// The moment from which on they are left, if there are any.
-    pub(super) fn at(&self, now: Moment) -> Option<Moment> {
-        let rested = self.rest.end(now).unwrap_or(now);
-        let at = self.had_turn.filter(|_| self.rest.is_well()).unwrap_or(rested);
-        (!self.tickets.is_empty()).then_some(at)
-    }
 }
 
 /// Facts that may have changed since they were last known, and are to be read again.

@@ -169,7 +169,8 @@ impl World {
 
     fn with<T>(&mut self, place: usize, step: impl FnOnce(&mut Instance, Context<'_>) -> T) -> T {
         let (now, roll) = (self.clock.now(), self.dice.roll());
-        if self.instances[place].machine.is_done() && self.dice.below(2) == 0 {
+        let machine = &self.instances[place].machine;
+        if machine.is_done() && machine.remembers_until(now).is_none() && self.dice.below(2) == 0 {
             // As the engine does: a key with nothing left to remember is forgotten.
             self.instances[place].machine = KeyMachine::new(POLL, true, self.flaws, now);
         }
@@ -285,9 +286,15 @@ impl World {
                 let take = Take { lock: lock(), by: Self::candidate(session, ticket) };
                 OpReply::Took(ready(store.take(vec![take], vec![], LIMIT)).pop().unwrap())
             }
-            Op::Release { session, term, note, then } => {
+            Op::Release { session, term, note, then, leaving } => {
                 let release = Release { lock: lock(), session, term, note, then };
-                OpReply::Released(ready(store.release(vec![release], LIMIT)).pop().unwrap())
+                let answer = ready(store.release(vec![release], LIMIT)).pop().unwrap();
+                let left = !self.refuses.contains(&QueueWork::Leaving);
+                if left {
+                    let leaving = leaving.into_iter().map(|(session, ticket)| (lock(), session, ticket));
+                    ready(store.stop_waiting(leaving.collect(), LIMIT));
+                }
+                OpReply::Released { answer, left }
             }
             Op::Poll { session, ticket } => OpReply::Polled {
                 seen: ready(store.locks(vec![lock()], LIMIT)).pop().unwrap(),
@@ -683,7 +690,7 @@ fn a_poll_of_one_that_left_does_not_let_the_next_try_before_others() {
         instance.machine.contend(context, by, WaitMode::SUCCESSOR);
     });
     world.pass(u64::try_from(super::queue::GATHERED.as_millis()).unwrap());
-    assert_eq!(world.sent(1), ["register", "look"]);
+    assert_eq!(world.sent(1), ["register"]);
     let term = world.instances[0].running.unwrap().1;
     world.release(0, term);
     world.pass(u64::try_from(POLL.as_millis() * 3 / 2).unwrap());

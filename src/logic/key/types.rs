@@ -19,8 +19,14 @@ pub(crate) enum Op {
     Take { by: Box<Candidate>, dead: Vec<SessionId> },
     /// Ask by a write whether this ticket, which runs here, still holds it.
     Confirm { session: SessionId, ticket: Ticket },
-    /// Release it.
-    Release { session: SessionId, term: Term, note: Option<Why>, then: ReleaseTo },
+    /// Release it, and leave the queue with these tickets, at the same time.
+    Release {
+        session: SessionId,
+        term: Term,
+        note: Option<Why>,
+        then: ReleaseTo,
+        leaving: Vec<(SessionId, Ticket)>,
+    },
     /// Read the lock, and whether this ticket is in the queue still.
     Poll { session: SessionId, ticket: Ticket },
     /// Read the first waiters in the queue, and whether those that may be given the lock, and those of that name,
@@ -44,7 +50,11 @@ pub(crate) enum OpReply {
         in_queue: Option<bool>,
     },
     Took(TakeAnswer),
-    Released(ReleaseAnswer),
+    /// With whether the queue was left.
+    Released {
+        answer: ReleaseAnswer,
+        left: bool,
+    },
     Queue(Queue),
     Done,
     Known(Liveness),

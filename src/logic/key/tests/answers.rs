@@ -338,7 +338,7 @@ fn a_release_that_is_refused_is_sent_again_a_few_times() {
             let op = one.begins();
             assert!(is_release(&op), "{op:?}");
             let damaged = Refusal::Damaged { field: "session".into(), problem: "is locked".into() };
-            one.answer(op, OpReply::Released(ReleaseAnswer::Refused(damaged)));
+            one.answer(op, OpReply::Released { answer: ReleaseAnswer::Refused(damaged), left: true });
             assert!(!matches!(one.machine(KeyMachine::next), NextOp::Do(_)), "it is given a moment");
         }
         if refused < RELEASE_TRIES {

@@ -86,7 +86,7 @@ fn a_lock_that_changes_hands_between_instances_costs_its_heir_a_look_and_a_relea
 }
 
 #[test]
-fn a_ticket_that_comes_again_after_a_hand_over_joins_the_queue_and_neither_tries_nor_reads_it() {
+fn a_ticket_that_comes_again_after_a_hand_over_joins_the_queue_and_does_not_try() {
     let mut world = holds();
     world.join(1);
     world.sent(1);
@@ -98,7 +98,21 @@ fn a_ticket_that_comes_again_after_a_hand_over_joins_the_queue_and_neither_tries
     assert_eq!(world.sent(0), ["register"]);
     world.pass(10);
     assert_eq!(world.sent(0), ["look"]);
-    assert_eq!(world.sent_at_the_next_poll(0), ["look"]);
+}
+
+#[test]
+fn a_ticket_that_comes_again_while_others_are_before_it_does_not_look_while_the_lock_changes_hands() {
+    let (mut world, _) = has_its_turn();
+    world.strangers(1);
+    world.ends(1, Handback::default());
+    world.sent(1);
+    world.pass(10);
+    world.join(1);
+    assert_eq!(world.sent(1), ["register"]);
+    world.pass(999);
+    assert_eq!(world.sent(1), [""; 0]);
+    world.pass(1);
+    assert_eq!(world.sent(1), ["look"]);
 }
 
 #[test]
@@ -114,7 +128,29 @@ fn a_lock_that_was_handed_over_is_forgotten_soon() {
 }
 
 #[test]
-fn a_place_that_had_its_turn_is_left_as_soon_as_the_lock_is_released() {
+fn a_place_that_had_its_turn_is_left_with_the_release() {
+    let (mut world, stranger) = has_its_turn();
+    assert_eq!(world.in_queue().len(), 2, "a job that ends at once releases the lock first");
+    world.ends(1, Handback::default());
+    while !matches!(world.perform(1), Op::Release { .. }) {}
+    assert_eq!(world.in_queue(), [stranger]);
+}
+
+#[test]
+fn a_place_that_could_not_be_left_with_the_release_is_left_later() {
+    let (mut world, stranger) = has_its_turn();
+    world.refuses = &[QueueWork::Leaving];
+    world.ends(1, Handback::default());
+    while !matches!(world.perform(1), Op::Release { .. }) {}
+    assert_eq!(world.in_queue().len(), 2);
+    world.refuses = &[];
+    world.pass(2 * u64::try_from(FIRST_REST.as_millis()).unwrap());
+    assert_eq!(world.sent(1), ["leave"]);
+    assert_eq!(world.in_queue(), [stranger]);
+}
+
+/// A world in which the second instance was handed the lock, and a stranger waits.
+fn has_its_turn() -> (World, SessionId) {
     let mut world = holds();
     world.join(1);
     world.sent(1);
@@ -123,13 +159,9 @@ fn a_place_that_had_its_turn_is_left_as_soon_as_the_lock_is_released() {
     world.hears(1);
     world.sent(1);
     assert!(world.instances[1].running.is_some());
-    assert_eq!(world.in_queue().len(), 1, "a job that ends at once releases the lock first");
-    let [_] = world.strangers(1)[..] else { unreachable!("one was asked for") };
+    let [stranger] = world.strangers(1)[..] else { unreachable!("one was asked for") };
     world.with(1, |instance, context| instance.machine.queue_hint(context));
-    world.ends(1, Handback::default());
-    world.join(1);
-    while !matches!(world.perform(1), Op::Release { .. }) {}
-    assert!(matches!(world.perform(1), Op::Leave(_)), "or it would be handed the lock again");
+    (world, stranger)
 }
 
 #[test]
@@ -182,4 +214,45 @@ fn a_hand_over_told_during_another_look_is_looked_at_before_the_queue() {
     world.answer(1, op, before);
     assert_eq!(world.sent(1)[0], "look");
     assert!(world.instances[1].running.is_some());
+}
+
+#[test]
+fn a_ticket_that_looks_before_it_joins_looks_again_once_it_has_joined() {
+    let mut world = holds();
+    world.join(1);
+    world.sent(1);
+    world.with(1, |instance, context| {
+        instance.pending.remove(&Ticket::new(1));
+        instance.machine.leave(context.now, Ticket::new(1));
+    });
+    world.join(1);
+    assert!(!world.sent(1).contains(&"register"), "it waits for others to join with it");
+    let (_, term, _) = world.instances[0].running.unwrap();
+    world.release(0, term);
+    world.pass(10);
+    assert_eq!(world.sent(1)[..2], ["register", "look"]);
+    assert!(world.instances[1].running.is_some(), "it is free, and nobody says so");
+}
+
+#[test]
+fn a_part_of_a_queue_that_has_run_out_is_read_again() {
+    let mut world = holds();
+    for _ in 0..=FIRST_IN_QUEUE {
+        world.join(0);
+    }
+    world.pass(1000);
+    world.sent(0);
+    let [stranger] = world.strangers(1)[..] else { unreachable!("one was asked for") };
+    for _ in 0..=FIRST_IN_QUEUE {
+        world.join(0);
+    }
+    for _ in 0..FIRST_IN_QUEUE + 2 {
+        world.ends(0, Handback::default());
+        world.sent(0);
+        if world.instances[0].running.is_none() {
+            break;
+        }
+    }
+    let record = ready(world.store.locks(vec![lock()], LIMIT)).remove(0).found().unwrap();
+    assert!(record.is_held_by(stranger), "{record:?}");
 }
