@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    logic::watch::Liveness,
+    logic::{flaw::Flaw, watch::Liveness},
     model::{Holder, SessionId},
     store::{Candidate, Queue, ReleaseTo, Ticket, Waiter},
 };
@@ -147,6 +147,7 @@ impl KeyMachine {
     fn takes_over(&self, back: &Return, successor: &Candidate) -> bool {
         let is_head = |head: &Contender| head.by.ticket == successor.ticket && head.by.ticket > back.ticket;
         successor.session == back.session
+            && !self.flaws.has(Flaw::ReleaseMakesHolder)
             && back.handback.note.is_none()
             && self.contenders.front().is_some_and(is_head)
     }
