@@ -97,7 +97,7 @@ impl KeyMachine {
             _ => Op::Look,
         };
         let read_queue = match head.step {
-            // One that is handed the lock looks first.
+            // A ticket that is handed the lock looks first.
             NextStep::Waiting => !self.recheck.lock && (unsure || self.is_queue_new(context, head)),
             NextStep::Again => unsure,
             NextStep::Try => false,

@@ -85,7 +85,7 @@ impl KeyMachine {
     /// Returns whether tickets are to be registered: what runs here may never end, and no other instance is to wait
     /// for that.
     fn has_to_register(&self, context: Context<'_>) -> bool {
-        // What comes behind a ticket that tries registers behind it, if at all.
+        // Tickets behind one that tries register after it, if at all.
         let tries = self.contenders.front().is_some_and(|head| head.step == NextStep::Try);
         !self.is_blocked(context.current)
             && !self.last_seen.refused

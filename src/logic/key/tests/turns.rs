@@ -87,11 +87,7 @@ fn a_lock_that_changes_hands_between_instances_costs_its_heir_a_look_and_a_relea
 
 #[test]
 fn a_ticket_that_comes_again_after_a_hand_over_joins_the_queue_and_does_not_try() {
-    let mut world = holds();
-    world.join(1);
-    world.sent(1);
-    world.ends(0, Handback::default());
-    world.sent(0);
+    let mut world = handed_over();
     world.pass(99);
     assert!(!matches!(world.with(0, |instance, context| instance.machine.next(context)), NextOp::Idle));
     world.join(0);
@@ -117,11 +113,7 @@ fn a_ticket_that_comes_again_while_others_are_before_it_does_not_look_while_the_
 
 #[test]
 fn a_lock_that_was_handed_over_is_forgotten_soon() {
-    let mut world = holds();
-    world.join(1);
-    world.sent(1);
-    world.ends(0, Handback::default());
-    world.sent(0);
+    let mut world = handed_over();
     world.pass(100);
     assert_eq!(world.with(0, |instance, context| instance.machine.next(context)), NextOp::Idle);
     assert!(world.instances[0].machine.is_done());
@@ -149,13 +141,19 @@ fn a_place_that_could_not_be_left_with_the_release_is_left_later() {
     assert_eq!(world.in_queue(), [stranger]);
 }
 
-/// A world in which the second instance was handed the lock, and a stranger waits.
-fn has_its_turn() -> (World, SessionId) {
+/// A world in which the first instance has handed the lock to the second, which has not heard of it.
+fn handed_over() -> World {
     let mut world = holds();
     world.join(1);
     world.sent(1);
     world.ends(0, Handback::default());
     world.sent(0);
+    world
+}
+
+/// A world in which the second instance was handed the lock, and a stranger waits.
+fn has_its_turn() -> (World, SessionId) {
+    let mut world = handed_over();
     world.hears(1);
     world.sent(1);
     assert!(world.instances[1].running.is_some());
