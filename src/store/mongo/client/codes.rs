@@ -9,7 +9,6 @@ pub(crate) const AUTHENTICATION_FAILED: i32 = 18;
 const PATH_NOT_VIABLE: i32 = 28;
 const CONFLICTING_UPDATE_OPERATORS: i32 = 40;
 pub(crate) const NAMESPACE_EXISTS: i32 = 48;
-pub(crate) const MAX_TIME_EXPIRED: i32 = 50;
 const DOLLAR_PREFIXED_FIELD_NAME: i32 = 52;
 const INVALID_ID_FIELD: i32 = 53;
 const EMPTY_FIELD_NAME: i32 = 56;

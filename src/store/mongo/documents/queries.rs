@@ -145,12 +145,6 @@ pub(crate) fn since(mut read: Document, at: Timestamp, limit: Duration) -> Docum
     read
 }
 
-/// The same command with another limit.
-pub(crate) fn limited(mut command: Document, limit: Duration) -> Document {
-    command.insert("maxTimeMS", server_limit(limit));
-    command
-}
-
 /// A read in stages.
 pub(crate) fn aggregate(collection: &str, pipeline: Vec<Document>, local: bool, limit: Duration) -> Document {
     doc! {

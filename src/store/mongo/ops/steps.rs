@@ -4,28 +4,20 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use bson::{Bson, Document};
 
-use crate::{
-    clock::{Clock, SystemClock},
-    store::{
-        Answer, Bell, Operation, Reply,
-        mongo::{
-            MongoStore,
-            client::{
-                codes,
-                command::{carried_out, find, has_changed, modify, within_on},
-                error::{CommandFailure, CommandResult},
-            },
-            documents::queries::{self, Find, Statement},
-            hints::Ringer,
+use crate::store::{
+    Answer, Bell, Operation, Reply,
+    mongo::{
+        MongoStore,
+        client::{
+            codes,
+            command::{carried_out, find, has_changed, modify, within_on},
+            error::{CommandFailure, CommandResult},
         },
-        rings::Ringing,
+        documents::queries::{self, Find, Statement},
+        hints::Ringer,
     },
-    words,
+    rings::Ringing,
 };
-
-/// The longest that a read waits for what a bell tells of to reach a majority. It is there in milliseconds, within a
-/// second where another primary was just elected, or the set has lost its majority.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// Operations that keep a session alive: they wait behind nothing else.
 const BEATS: [&str; 2] = [Operation::Open.doing(), Operation::Beat.doing()];
@@ -101,29 +93,22 @@ impl MongoStore {
         if local { find(&self.database(), command).await } else { self.read(command, limit).await }
     }
 
-    /// Runs a `find` or an `aggregate` that reads what a majority has, and with it what bells have told of.
+    /// Runs a `find` or an `aggregate` that reads what a majority has, and with it what bells have told of. If a majority
+    /// does not have that within the limit, the read fails, and its caller asks again: an answer from before would leave
+    /// it asleep, for the bell was heard.
     pub(crate) async fn read(&self, command: Document, limit: Duration) -> CommandResult<Vec<Document>> {
-        let (database, clock) = (self.database(), SystemClock::new());
+        let database = self.database();
         let Some(at) = self.inner.unseen.get() else { return find(&database, command).await };
-        // The rest is for a plain read.
-        let (begun, wait) = (clock.now(), LONGEST_WAIT.min(limit / 2));
-        let outcome = find(&database, queries::since(command.clone(), at, wait)).await;
-        match outcome {
-            Err(failure) if is_too_early(&failure) => {
-                words::debug!(
-                    error = failure.into_words(),
-                    "the change that a bell announced is not visible yet"
-                );
-            }
-            Err(failure) => return Err(failure),
-            Ok(found) => {
-                self.inner.unseen.forget(at);
-                return Ok(found);
-            }
+        let outcome = find(&database, queries::since(command.clone(), at, limit)).await;
+        // The server knows nothing of that time.
+        let is_foreign = |failure: &CommandFailure| failure.code() == Some(codes::INVALID_OPTIONS);
+        if outcome.as_ref().err().is_none_or(is_foreign) {
+            self.inner.unseen.forget(at);
         }
-        self.inner.unseen.forget(at);
-        let rest = limit.saturating_sub(clock.now().since(begun));
-        find(&database, queries::limited(command, rest)).await
+        match outcome {
+            Err(failure) if is_foreign(&failure) => find(&database, command).await,
+            outcome => outcome,
+        }
     }
 
     pub(crate) async fn find_by_id(
@@ -167,11 +152,6 @@ impl Drop for PendingBells {
     fn drop(&mut self) {
         self.ring_for(None);
     }
-}
-
-/// A majority does not have it yet, or the server knows nothing of that time.
-fn is_too_early(failure: &CommandFailure) -> bool {
-    matches!(failure.code(), Some(codes::MAX_TIME_EXPIRED | codes::INVALID_OPTIONS))
 }
 
 /// An upsert always leaves a document behind.
