@@ -15,5 +15,7 @@ mod memory;
 #[path = "support/numbers.rs"]
 mod numbers;
 mod reference;
+#[path = "support/turns.rs"]
+mod turns;
 #[path = "support/wait.rs"]
 mod wait;

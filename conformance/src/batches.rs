@@ -163,6 +163,7 @@ pub async fn an_empty_batch_does_nothing(fixture: &Fixture) {
     assert_eq!(fixture.take_all(Vec::new(), &[fixture.session()]).await, []);
     assert_eq!(sure(store.release(Vec::new(), LIMIT)).await, []);
     assert_eq!(sure(store.locks(Vec::new(), LIMIT)).await, []);
+    assert_eq!(sure(store.peek(Vec::new(), LIMIT)).await, []);
     sure(store.wait(Vec::new(), LIMIT)).await;
     sure(store.stop_waiting(Vec::new(), LIMIT)).await;
     assert_eq!(sure(store.places(Vec::new(), LIMIT)).await, [false; 0]);

@@ -195,11 +195,12 @@ pub async fn a_waiter_gets_a_hint_of_a_release(fixture: &Fixture) {
     let mut listener = Listener::new(fixture, [Topic::Session(waiting)]).await;
     let next = fixture.candidate(waiting, 1);
     let (handed, free) = (fixture.lock("handed over"), fixture.lock("free"));
-    for (lock, then) in
-        [(&handed, ReleaseTo::HandTo(Box::new(next))), (&free, ReleaseTo::FreeFor(vec![waiting]))]
-    {
+    let wait = Wait { lock: free.clone(), by: next.clone() };
+    for (lock, then) in [(&handed, ReleaseTo::HandTo(Box::new(next))), (&free, ReleaseTo::Free)] {
         let session = fixture.session();
         let record = fixture.held(lock, session, 1).await;
+        // Told is also one that came just before the release.
+        sure(fixture.store().wait(vec![wait.clone()], LIMIT)).await;
         fixture.release(lock, session, record.term, then).await;
     }
     let news = News::Handed(handed);

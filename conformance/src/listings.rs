@@ -14,9 +14,11 @@ pub async fn locks_are_read_in_the_order_asked_for(fixture: &Fixture) {
     let record = fixture.held(&held, session, 1).await;
     let freed = fixture.freed(&fixture.held(&free, session, 2).await).await;
     let asked = vec![absent.clone(), held.clone(), free, absent, held];
-    let seen = sure(fixture.store().locks(asked, LIMIT)).await;
     let found = LockSeen::Found;
     let expected = [LockSeen::Absent, found(record.clone()), found(freed), LockSeen::Absent, found(record)];
+    let peeked = sure(fixture.store().peek(asked.clone(), LIMIT)).await;
+    assert_eq!(peeked, expected, "what was answered is seen at once, in the order asked for");
+    let seen = sure(fixture.store().locks(asked, LIMIT)).await;
     assert_eq!(seen, expected, "locks must come in the order they were asked for");
 }
 
@@ -28,6 +30,7 @@ pub async fn reading_changes_nothing(fixture: &Fixture) {
     let store = fixture.store();
     for _ in 0..3 {
         sure(store.locks(vec![lock.clone(), fixture.lock("absent")], LIMIT)).await;
+        sure(store.peek(vec![lock.clone(), fixture.lock("absent")], LIMIT)).await;
         sure(store.list_locks(fixture.namespace().clone(), None, None, 10, LIMIT)).await;
         sure(store.held_by(by.session, None, 10, LIMIT)).await;
         sure(store.waiters(lock.clone(), 10, LIMIT)).await;

@@ -63,12 +63,11 @@ pub async fn a_lock_that_is_wanted_is_not_released_unasked(fixture: &Fixture) {
     }
 }
 
-/// A lock that goes to one of its waiters is still wanted by the others, and so is one that these are told of.
+/// A lock that goes to one of its waiters is still wanted by the others.
 pub async fn a_mark_goes_with_a_release_to_nobody(fixture: &Fixture) {
     let next = |session| ReleaseTo::HandTo(Box::new(fixture.candidate(session, 5)));
     for (key, then, stays) in [
         ("free", ReleaseTo::Free, false),
-        ("for some", ReleaseTo::FreeFor(vec![fixture.session()]), true),
         ("for one", next(fixture.session()), true),
         ("later", ReleaseTo::ClosedFor(TTL), true),
     ] {

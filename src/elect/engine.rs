@@ -90,6 +90,7 @@ pub(crate) struct Engine {
     waits: Batch<Wait, ()>,
     leaves: Batch<(LockId, SessionId, Ticket), ()>,
     looks: Batch<LockId, LockSeen>,
+    peeks: Batch<LockId, LockSeen>,
     places: Batch<(LockId, SessionId, Ticket), bool>,
     schedule_looks: Batch<ScheduleId, ScheduleSeen>,
     /// The session that was opened last, unless it is over.
@@ -197,6 +198,13 @@ impl Engine {
                 async move {
                     let limit = engine.limit();
                     engine.call(Work::Reads, limit, engine.store().locks(items, limit)).await
+                }
+                .boxed()
+            }),
+            peeks: Batch::new(|engine, items| {
+                async move {
+                    let limit = engine.limit();
+                    engine.call(Work::Reads, limit, engine.store().peek(items, limit)).await
                 }
                 .boxed()
             }),
@@ -466,6 +474,11 @@ impl Engine {
 
     pub(crate) async fn look(self: &Arc<Self>, lock: LockId) -> Result<LockSeen, Arc<StoreError>> {
         self.looks.submit(self, |engine| &engine.looks, lock).await
+    }
+
+    /// Reads it as it is now, though a failure of the store may undo that.
+    pub(crate) async fn peek(self: &Arc<Self>, lock: LockId) -> Result<LockSeen, Arc<StoreError>> {
+        self.peeks.submit(self, |engine| &engine.peeks, lock).await
     }
 
     /// Reads whether this ticket is in the queue.

@@ -233,6 +233,7 @@ pub(super) async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
 pub(super) async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op, is_stuck: bool) -> OpReply {
     let answer = match op.clone() {
         Op::Look => engine.look(lock.clone()).await.map(OpReply::Seen),
+        Op::Peek => engine.peek(lock.clone()).await.map(OpReply::Seen),
         Op::Poll { session, ticket } => {
             let place = (lock.clone(), session, ticket);
             let (seen, in_queue) =

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 
 use tokio::sync::watch;
 
-use super::{Release, ReleaseTo};
+use super::{Release, ReleaseTo, Waiter};
 use crate::{
     model::{LockId, Namespace, ScheduleId, SessionId, SpreadName, schedules},
     store::{Death, SessionRecord},
@@ -96,16 +96,24 @@ impl Bell {
         if let Some(bell) = Self::changed(lock) {
             return vec![bell];
         }
-        let bell = |session, news: fn(LockId) -> News| Self {
-            to: Topic::Session(session),
-            news: news(lock.clone()),
-        };
         match &release.then {
-            ReleaseTo::HandTo(next) => vec![bell(next.session, News::Handed)],
-            ReleaseTo::FreeFor(waiting) => waiting.iter().map(|session| bell(*session, News::Lock)).collect(),
-            // No session waits for it; or a waiter knows how long it is closed.
+            ReleaseTo::HandTo(next) => {
+                vec![Self { to: Topic::Session(next.session), news: News::Handed(lock.clone()) }]
+            }
+            // The store reads the queue after such a release; a waiter knows how long it is closed.
             ReleaseTo::Free | ReleaseTo::FreeUnlessWanted | ReleaseTo::ClosedFor(_) => Vec::new(),
         }
+    }
+
+    /// A lock became free, and these wait for it: each session is told once.
+    pub(crate) fn freed<'a>(waiters: impl IntoIterator<Item = &'a Waiter>) -> Vec<Self> {
+        let mut told = BTreeSet::new();
+        let waiters = waiters.into_iter().filter(|waiter| told.insert(waiter.by.session));
+        let bell = |waiter: &Waiter| Self {
+            to: Topic::Session(waiter.by.session),
+            news: News::Lock(waiter.lock.clone()),
+        };
+        waiters.map(bell).collect()
     }
 
     /// A session takes part in these spreads, or does so no more.

@@ -49,7 +49,8 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// [`take`](super::StoreExt::take), [`set_value`](super::StoreExt::set_value), [`define`](super::StoreExt::define),
 /// [`instruct`](super::StoreExt::instruct), [`claim`](super::StoreExt::claim), [`finish`](super::StoreExt::finish) and
 /// [`revoke`](super::StoreExt::revoke) answer only when no failure of the store can undo what they say ([R11]); so do the
-/// reads, except [`waiters`](super::StoreExt::waiters) and [`places`](super::StoreExt::places). [`release`](super::StoreExt::release),
+/// reads, except [`peek`](super::StoreExt::peek), [`waiters`](super::StoreExt::waiters) and
+/// [`places`](super::StoreExt::places). [`release`](super::StoreExt::release),
 /// [`wait`](super::StoreExt::wait) and [`stop_waiting`](super::StoreExt::stop_waiting) decide nothing and may be undone by a
 /// failure: no caller may conclude from their answer that a session holds a lock. A write that decides something
 /// keeps everything that was answered before it, also if it changes nothing itself; until there is one, reads
@@ -87,8 +88,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// [`Hint::Resync`] says that some may have been lost; it comes first, and whenever a topic was added. A listener
     /// to no topic costs the store nothing.
     ///
-    /// Told are: the session that a lock is handed to, and the sessions that a release
-    /// [names](super::ReleaseTo::FreeFor); the session of which an operator asks something; and the sessions that
+    /// Told are: the session that a lock is handed to, and those that wait for one that is released to
+    /// [nobody](super::ReleaseTo::Free); the session of which an operator asks something; and the sessions that
     /// take part in a spread, of its tasks, queues and members. Beats are told to no session.
     fn hints(&self, topics: Topics) -> BoxStream<'static, Hint>;
 

@@ -40,7 +40,7 @@ pub use memory::MemoryStore;
 pub use operations::{Op, Operation, Reply, StoreExt};
 pub use ops::{
     BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE,
-    MAX_REQUESTS, Open, Release, ReleaseTo, Revocation, SetValue, TERM_KEPT, Take, Wait,
+    MAX_REQUESTS, MOST_TOLD, Open, Release, ReleaseTo, Revocation, SetValue, TERM_KEPT, Take, Wait,
 };
 pub use presence::Presence;
 pub use records::{

@@ -183,6 +183,10 @@ operations! {
     /// Reads locks, in the order they were asked for.
     Locks, READ "read locks": locks(locks: Vec<LockId>) -> Vec<LockSeen>;
 
+    /// Reads locks as they are now, though a failure of the store may undo it: enough to refuse a try, and to grant
+    /// none ([R11](crate::store#rules-of-safety)).
+    Peek, READ "read locks as they are now": peek(locks: Vec<LockId>) -> Vec<LockSeen>;
+
     /// Locks of a namespace, of one kind or of all, page by page in the order of kind and key.
     ListLocks, READ "list locks": list_locks(
         namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize

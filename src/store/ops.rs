@@ -17,6 +17,9 @@ pub const TERM_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most requests a session carries. More are refused until some are heard.
 pub const MAX_REQUESTS: usize = 1000;
 
+/// The most sessions that are told of a lock that was released to nobody.
+pub const MOST_TOLD: usize = 32;
+
 /// A session to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Open {
@@ -129,12 +132,11 @@ pub struct Release {
 /// The state of a lock after its release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReleaseTo {
-    /// Any session may take it. It is not [wanted](crate::store::LockRecord::wanted) any more.
+    /// Any session may take it; those in its queue then, up to [`MOST_TOLD`], are told. It is not
+    /// [wanted](crate::store::LockRecord::wanted) any more.
     Free,
     /// Any session may take it, if it is not wanted. If it is, nothing is changed.
     FreeUnlessWanted,
-    /// Any session may take it; these wait for it, and are told.
-    FreeFor(Vec<SessionId>),
     /// No session may take it for a while (lock-at-least-for).
     ClosedFor(Duration),
     /// The first in the queue holds it, by the same write.

@@ -186,10 +186,13 @@ mod tests {
         bells.into_iter().map(|bell| bell.news).collect()
     }
 
-    fn take_of(lock: LockId) -> Take {
+    fn candidate() -> Candidate {
         let holder = "pod".parse().unwrap();
-        let by = Candidate::new(SessionId::from_u128(1), Ticket::new(1), std::time::Duration::MAX, holder);
-        Take { lock, by }
+        Candidate::new(SessionId::from_u128(1), Ticket::new(1), std::time::Duration::MAX, holder)
+    }
+
+    fn take_of(lock: LockId) -> Take {
+        Take { lock, by: candidate() }
     }
 
     #[test]
@@ -221,12 +224,12 @@ mod tests {
             then,
         };
         assert!(release(&[release_to(ReleaseTo::FreeUnlessWanted), release_to(ReleaseTo::Free)]).is_none());
-        let told = [release_to(ReleaseTo::FreeFor(vec![SessionId::from_u128(2)]))];
+        let told = [release_to(ReleaseTo::HandTo(Box::new(candidate())))];
         assert_eq!(
             news(release(&told), Some(&Reply::Release(vec![ReleaseAnswer::Released]))),
-            [News::Lock(lock.clone())]
+            [News::Handed(lock.clone())]
         );
-        assert_eq!(news(release(&told), None), [News::Lock(lock.clone())]);
+        assert_eq!(news(release(&told), None), [News::Handed(lock.clone())]);
         assert_eq!(
             news(release(&told), Some(&Reply::Release(vec![ReleaseAnswer::Refused(Refusal::Foreign)]))),
             []

@@ -52,6 +52,7 @@ impl<'a, R: Rows> Step<'a, R> {
             Op::Wait(waits) => self.wait(waits).map(Reply::Wait),
             Op::StopWaiting(waits) => self.stop_waiting(waits).map(Reply::StopWaiting),
             Op::Waiters(lock, at_most) => self.waiters(lock, at_most).map(Reply::Waiters),
+            Op::Peek(locks) => self.locks(locks).map(Reply::Peek),
             Op::Places(places) => self.places(places).map(Reply::Places),
             Op::SetValue(set) => self.set_value(set).map(Reply::SetValue),
             Op::Locks(locks) => self.locks(locks).map(Reply::Locks),

@@ -228,7 +228,7 @@ fn keys(op: &Op) -> usize {
         Op::Release(releases) => releases.len(),
         Op::Wait(waits) => waits.len(),
         Op::StopWaiting(places) | Op::Places(places) => places.len(),
-        Op::Locks(locks) => locks.len(),
+        Op::Locks(locks) | Op::Peek(locks) => locks.len(),
         Op::Schedules(schedules) | Op::LastRuns(schedules, _) => schedules.len(),
         _ => 1,
     }

@@ -8,12 +8,16 @@ use std::{
 use tenure::{
     Elect, Guard,
     elect::{Acquired, Unlocked},
+    sim::Dice,
     store::Store,
     testing::{Call, Course, Fault, Faulty, Intercept, Intercepted, Operation},
 };
 use tokio::{task::JoinHandle, time::Instant};
 
-use crate::elect::world::{SECOND, World};
+use crate::{
+    elect::world::{SECOND, World},
+    turns::take_turns,
+};
 
 /// Operations on the queue that a store may refuse for ever, and all of them.
 const REFUSED: [&[Operation]; 5] = [
@@ -348,4 +352,45 @@ async fn keys_that_were_contended_once_are_forgotten_while_their_holder_lives() 
         assert!(many < some + some / 10, "after 1,500 keys {some} letters, after 3,500 {many}");
     }
     drop((leads, waiting));
+}
+
+/// Grants to others that asked later, during one wait: 50 are half of all that one instance has. Before a look was sure to
+/// come in time, it was 96.
+const MOST_PASSED_OVER: u64 = 50;
+
+/// A store whose calls take up to three milliseconds each way.
+#[derive(Debug)]
+struct Late(Mutex<Dice>);
+
+impl Intercept for Late {
+    fn decide(&self, _: &Call) -> Course {
+        let (mut dice, most) = (self.0.lock().unwrap(), Duration::from_millis(3));
+        Course::PLAIN.late_by(dice.up_to(most)).answered_after(dice.up_to(most))
+    }
+}
+
+/// However the waiters of a key and its holders meet, none waits for the poll, nor while others come again and again.
+#[tokio::test(start_paused = true)]
+async fn instances_that_take_turns_wait_for_no_poll() {
+    for (instances, seed) in [2, 3, 8].into_iter().flat_map(|many| (1..=4).map(move |seed| (many, seed))) {
+        for latency in [false, true] {
+            let world = World::new();
+            let mut elects = Vec::new();
+            for place in 0..instances {
+                let memory: Arc<dyn Store> = Arc::new(world.memory.clone());
+                let late = Late(Mutex::new(Dice::new(seed * 100 + place)));
+                let store = if latency { late.around(memory) } else { memory };
+                let config = World::config(&format!("pod-{place}"));
+                elects.push(world.on(store, config).start().await.unwrap());
+            }
+            let worst = take_turns(&elects, 100, seed).await;
+            let told = format!("{instances} instances, seed {seed}, latency {latency}: {worst:?}");
+            println!("{told}");
+            assert!(worst.wait < elects[0].config().poll_interval() / 2, "{told}");
+            assert!(worst.passed_over <= MOST_PASSED_OVER, "{told}");
+            for elect in elects {
+                elect.close().await;
+            }
+        }
+    }
 }

@@ -1,16 +1,20 @@
 //! A collection in which the store may not do what it wants: the queue decides nothing.
 
-use std::future::ready;
+use std::{future::ready, time::Duration};
 
 use futures::future::join_all;
 use mongodb::bson::{Document, doc};
 use tenure::Elect;
 
-use crate::elect_mongodb::fleet::{Place, calm, steady, waits, within};
+use crate::elect_mongodb::fleet::{Place, calm, config, replica_set, steady, waits, within};
 use crate::support::{
     mongod::{Deployment, Options, Shape},
+    turns::take_turns,
     wire,
 };
+
+/// Far longer than any wait that does not count on it.
+const POLL: Duration = Duration::from_secs(20);
 
 async fn pair(place: &Place) -> [Elect; 2] {
     [place.instance(steady("first")).await, place.instance(steady("second")).await]
@@ -93,4 +97,45 @@ async fn a_standby_takes_over_when_a_right_to_the_collection_of_waiters_is_withd
         the_second_leads_and_leads_again(lacks, pair, ready(())).await;
     };
     join_all(["insert", "update", "remove", "find"].map(stands)).await;
+}
+
+#[tokio::test]
+async fn instances_that_take_turns_wait_for_no_poll() {
+    let single = Deployment::start(Shape::Single, calm()).await;
+    for uri in [single.uri(), replica_set().await.uri()] {
+        for instances in [2, 3, 8] {
+            let place = Place::on(uri).await;
+            let config = |number| config(&format!("pod-{number}")).with_poll_interval(POLL);
+            let elects = join_all((0..instances).map(|number| place.instance(config(number)))).await;
+            let worst = within("all have had their turns", take_turns(&elects, 40, 1)).await;
+            println!("{instances} instances: {worst:?}");
+            assert!(worst.wait < POLL / 2, "{instances} instances: {worst:?}");
+            join_all(elects.iter().map(Elect::close)).await;
+        }
+    }
+}
+
+/// A holder that has released refuses nobody: also not while a majority does not know of it yet.
+#[tokio::test]
+async fn a_try_gets_a_key_whose_release_was_answered_before() {
+    let single = Deployment::start(Shape::Single, calm()).await;
+    for uri in [single.uri(), replica_set().await.uri()] {
+        let place = Place::on(uri).await;
+        let [first, second] = pair(&place).await;
+        for round in 0..10 {
+            let held = first.acquire("key").await.unwrap();
+            let next = tokio::spawn({
+                let second = second.clone();
+                async move { second.acquire("key").await.unwrap() }
+            });
+            waits(&second, 1).await;
+            held.release().await.unwrap();
+            within("it is handed over", next).await.unwrap().release().await.unwrap();
+            let tried = first.key("key").try_acquire().await.unwrap();
+            let guard = tried.guard().unwrap_or_else(|| panic!("round {round}: it is refused"));
+            guard.release().await.unwrap();
+        }
+        first.close().await;
+        second.close().await;
+    }
 }

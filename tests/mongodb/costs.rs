@@ -153,7 +153,13 @@ fn released(answers: &[TakeAnswer]) -> Vec<Release> {
     let release = |answer: &TakeAnswer| {
         let record = answer.taken().expect("nobody else is here");
         let session = record.holding.as_ref().expect("it was taken").by.session;
-        Release { lock: record.id.clone(), session, term: record.term, note: None, then: ReleaseTo::Free }
+        Release {
+            lock: record.id.clone(),
+            session,
+            term: record.term,
+            note: None,
+            then: ReleaseTo::FreeUnlessWanted,
+        }
     };
     answers.iter().map(release).collect()
 }

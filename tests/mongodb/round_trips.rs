@@ -99,7 +99,13 @@ fn releases(taken: &[tenure::store::TakeAnswer]) -> Vec<Release> {
     let release = |answer: &tenure::store::TakeAnswer| {
         let record = answer.taken().expect("nobody else is here");
         let session = record.holding.as_ref().expect("it was taken").by.session;
-        Release { lock: record.id.clone(), session, term: record.term, note: None, then: ReleaseTo::Free }
+        Release {
+            lock: record.id.clone(),
+            session,
+            term: record.term,
+            note: None,
+            then: ReleaseTo::FreeUnlessWanted,
+        }
     };
     taken.iter().map(release).collect()
 }
@@ -123,7 +129,7 @@ async fn a_take_is_one_round_trip_won_or_lost() {
         session: loser.session,
         term: fixture.record(&lock).await.term,
         note: None,
-        then: ReleaseTo::Free,
+        then: ReleaseTo::FreeUnlessWanted,
     };
     log.take();
     store.release(vec![release], limit).await.unwrap();

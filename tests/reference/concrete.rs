@@ -67,7 +67,6 @@ impl Runner {
         let then = match onward {
             Onward::Free => ReleaseTo::Free,
             Onward::FreeUnlessWanted => ReleaseTo::FreeUnlessWanted,
-            Onward::FreeFor => ReleaseTo::FreeFor(Vec::new()),
             Onward::ClosedFor(span) => ReleaseTo::ClosedFor(time(span)),
             Onward::HandTo { who, ticket, says } => {
                 ReleaseTo::HandTo(Box::new(self.candidate(who, ticket, says, Span::None)))

@@ -57,7 +57,6 @@ pub(crate) enum Span {
 pub(crate) enum Onward {
     Free,
     FreeUnlessWanted,
-    FreeFor,
     ClosedFor(Span),
     HandTo { who: Who, ticket: u64, says: u8 },
 }
@@ -260,7 +259,6 @@ fn onward() -> impl Strategy<Value = Onward> {
     prop_oneof![
         4 => Just(Onward::Free),
         4 => Just(Onward::FreeUnlessWanted),
-        1 => Just(Onward::FreeFor),
         1 => prop_oneof![3 => Just(Span::Moment), 1 => Just(Span::Long)].prop_map(Onward::ClosedFor),
         6 => (who(), 1..=6_u64, any::<u8>())
             .prop_map(|(who, ticket, says)| Onward::HandTo { who, ticket, says }),

@@ -24,5 +24,6 @@ mod scripts;
 mod takeover;
 #[cfg(target_os = "linux")]
 mod threads;
+mod turns;
 #[path = "../support/wait.rs"]
 mod wait;

@@ -10,5 +10,6 @@ pub(crate) mod clock;
 pub(crate) mod mongod;
 pub(crate) mod proxy;
 pub(crate) mod rounds;
+pub(crate) mod turns;
 pub(crate) mod wait;
 pub(crate) mod wire;

@@ -60,7 +60,7 @@ impl KeyMachine {
 
     fn succeeded(&mut self, context: Context<'_>, op: Op, answer: OpReply, stale: bool) {
         match (op, answer) {
-            (Op::Look, OpReply::Seen(seen)) => self.seen(context, seen),
+            (Op::Look | Op::Peek, OpReply::Seen(seen)) => self.seen(context, seen),
             (Op::Poll { ticket, .. }, OpReply::Polled { seen, in_queue }) => {
                 self.polled(context, ticket, seen, in_queue);
             }
@@ -131,6 +131,9 @@ impl KeyMachine {
             self.out.push(Output::Returned(back.ticket));
         }
         let taken = if let Op::Take { by, .. } = op { Some(by.ticket) } else { None };
+        if let Some(heir) = taken {
+            self.not_passed_on_here(heir);
+        }
         if let Some(head) = self.contenders.front_mut()
             && head.patience == Patience::Once
         {
@@ -250,12 +253,10 @@ impl KeyMachine {
         let dead = (context.known)(session);
         let is_wanted = record.wanted || record.id.kind.spread().is_some();
         self.last_seen.other = Some(Box::new(record));
-        let poll = self.poll;
         let Some(head) = self.contenders.front_mut() else { return };
         head.contested = true;
-        // The holder before may have found no waiter in the queue. A read may not show the mark yet.
-        let is_marked = is_wanted || head.registered.is_none_or(|at| now.since(at) < poll / 2);
-        if !is_marked && head.place == QueuePlace::Joined {
+        // The mark was not made where the lock was free, and a release takes it away: another may hold it since.
+        if !is_wanted && head.place == QueuePlace::Joined {
             head.place = QueuePlace::Asked;
         }
         if dead == Some(Liveness::Dead) {

@@ -94,6 +94,9 @@ impl KeyMachine {
             NextStep::Waiting if self.recheck.entry && reads && self.is_place_due(context, head) => {
                 Op::Poll { session: head.by.session, ticket: head.by.ticket }
             }
+            // A holder that has released refuses no try, though a majority does not know of it yet. One whose take was
+            // not answered may be the holder itself (R11).
+            NextStep::Try if head.patience == Patience::Once && !head.unconfirmed => Op::Peek,
             _ => Op::Look,
         };
         let read_queue = match head.step {

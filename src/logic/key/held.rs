@@ -227,8 +227,7 @@ impl KeyMachine {
         let handed_over = matches!(then, ReleaseTo::HandTo(_));
         let others_wait = back.queue.as_ref().is_some_and(|(_, queue)| others(context, queue).len() > 1);
         self.last_release = Some(LastRelease { term, at: context.now, handed_over, others_wait });
-        self.last_seen.free =
-            matches!(then, ReleaseTo::Free | ReleaseTo::FreeUnlessWanted | ReleaseTo::FreeFor(_));
+        self.last_seen.free = matches!(then, ReleaseTo::Free | ReleaseTo::FreeUnlessWanted);
         self.last_seen.handed_over = handed_over;
         self.look_at = context.now;
         if let Some((_, queue)) = &back.queue {
@@ -256,15 +255,23 @@ impl KeyMachine {
         }
     }
 
-    /// The answer to the take of a ticket that takes the lock over from one of this session: what that one had is
-    /// gone. If it has not got it, the lock is given back to no waiter in particular.
-    pub(super) fn passed_on_here(&mut self, context: Context<'_>, by: &Candidate, answer: &TakeAnswer) {
-        let Some(back) = self.returns.front_mut().filter(|back| back.heir == Some(by.ticket)) else { return };
-        if !matches!(answer, TakeAnswer::Taken(record) if record.term > back.term) {
+    /// The ticket that was to take the lock over has not got it, or did not hear: the lock is given back to no waiter in
+    /// particular. To take is another right than to release, and others wait.
+    pub(super) fn not_passed_on_here(&mut self, heir: Ticket) {
+        let back = self.returns.front_mut().filter(|back| back.heir == Some(heir));
+        if let Some(back) = back {
             back.heir = None;
             back.handback.offered = true;
             back.queue = None;
-            return;
+        }
+    }
+
+    /// The answer to the take of a ticket that takes the lock over from one of this session: what that one had is
+    /// gone.
+    pub(super) fn passed_on_here(&mut self, context: Context<'_>, by: &Candidate, answer: &TakeAnswer) {
+        let Some(back) = self.returns.front().filter(|back| back.heir == Some(by.ticket)) else { return };
+        if !matches!(answer, TakeAnswer::Taken(record) if record.term > back.term) {
+            return self.not_passed_on_here(by.ticket);
         }
         let Some(back) = self.returns.pop_front() else { return };
         self.out.push(Output::Returned(back.ticket));

@@ -34,8 +34,6 @@ const AMONG_OURSELVES: Duration = Duration::from_secs(1);
 pub(crate) const WATCHED_AHEAD: usize = 3;
 /// Most waiters among whom a successor is looked for by name.
 pub(crate) const WHOLE_QUEUE: usize = 1000;
-/// Most sessions that are told of a lock that no waiter in the queue is given.
-pub(super) const MOST_TOLD: usize = 32;
 /// Most tries in a row to leave the queue. An instance that reads the queue removes what is left then.
 const LEAVE_TRIES: u32 = 10;
 
@@ -117,7 +115,6 @@ impl KeyMachine {
         } else if let Some((_, queue)) = queue {
             let successor =
                 self.successor(context, handback.to.as_ref(), queue).filter(|_| !handback.offered);
-            let others = others(context, queue);
             match successor.or_else(|| self.own_successor(back).filter(|_| !handback.offered)) {
                 _ if successor.is_none() && *is_part && reads => {
                     return Op::ReadQueue { most: WHOLE_QUEUE, to: None };
@@ -126,8 +123,7 @@ impl KeyMachine {
                     return Op::Take { by: Box::new(successor.clone()), dead: Vec::new() };
                 }
                 Some(successor) => ReleaseTo::HandTo(Box::new(successor.clone())),
-                None if others.is_empty() => ReleaseTo::Free,
-                None => ReleaseTo::FreeFor(others),
+                None => ReleaseTo::Free,
             }
         } else if let Some(to) = handback.to.as_ref().filter(|_| reads) {
             return Op::ReadQueue { most: WHOLE_QUEUE, to: Some(to.clone()) };
@@ -338,10 +334,9 @@ impl KeyMachine {
 pub(super) fn others(context: Context<'_>, queue: &[Waiter]) -> Vec<SessionId> {
     let mut others = Vec::new();
     for Waiter { by, .. } in queue {
-        let is_told = others.len() < MOST_TOLD
-            && Some(by.session) != context.current
-            && (context.known)(by.session) != Some(Liveness::Dead);
-        if is_told && !others.contains(&by.session) {
+        let counts =
+            Some(by.session) != context.current && (context.known)(by.session) != Some(Liveness::Dead);
+        if counts && !others.contains(&by.session) {
             others.push(by.session);
         }
     }

@@ -279,6 +279,7 @@ impl World {
         let store = self.store.clone();
         match op.clone() {
             Op::Look => OpReply::Seen(ready(store.locks(vec![lock()], LIMIT)).pop().unwrap()),
+            Op::Peek => OpReply::Seen(ready(store.peek(vec![lock()], LIMIT)).pop().unwrap()),
             Op::Take { by, dead } => OpReply::Took(
                 ready(store.take(vec![Take { lock: lock(), by: *by }], dead, LIMIT)).pop().unwrap(),
             ),
@@ -580,6 +581,7 @@ impl World {
         while self.operate(place) {
             sent.extend(self.instances[place].under_way.as_ref().map(|(_, op)| match op {
                 Op::Look => "look",
+                Op::Peek => "peek",
                 Op::Poll { .. } => "poll",
                 Op::Take { .. } => "take",
                 Op::ReadQueue { .. } => "read the queue",

@@ -15,6 +15,8 @@ use crate::{
 pub(crate) enum Op {
     /// Read the lock.
     Look,
+    /// Read it as it is now, though a failure of the store may undo that.
+    Peek,
     /// Take it for this ticket, naming the sessions known dead.
     Take { by: Box<Candidate>, dead: Vec<SessionId> },
     /// Ask by a write whether this ticket, which runs here, still holds it.

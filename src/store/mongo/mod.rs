@@ -296,6 +296,7 @@ async fn carry_out(store: MongoStore, op: Op, limit: Duration) -> CommandResult<
         Op::Places(places) => queue::places(store, places, limit).await.map(Reply::Places),
         Op::SetValue(set) => locks::set_value(store, set, limit).await.map(Reply::SetValue),
         Op::Locks(locks) => locks::locks(store, locks, limit).await.map(Reply::Locks),
+        Op::Peek(locks) => locks::peek(store, locks, limit).await.map(Reply::Peek),
         Op::ListLocks(namespace, kind, after, at_most) => {
             locks::list_locks(store, namespace, kind, after, at_most, limit).await.map(Reply::ListLocks)
         }

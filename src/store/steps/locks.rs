@@ -6,8 +6,8 @@ use super::{Change, Rows, Step, and_one, each, kept, kept_candidate, page};
 use crate::{
     model::{Kind, LockId, Namespace, SessionId, Term},
     store::{
-        Bell, Closed, Cursor, Ended, Held, Holding, LockRecord, LockSeen, Page, Release, ReleaseAnswer,
-        ReleaseTo, SetAnswer, SetValue, Take, TakeAnswer,
+        Bell, Closed, Cursor, Ended, Held, Holding, LockRecord, LockSeen, MOST_TOLD, Page, Release,
+        ReleaseAnswer, ReleaseTo, SetAnswer, SetValue, Take, TakeAnswer,
         rules::{TakeVerdict, verdict},
     },
 };
@@ -69,7 +69,8 @@ impl<R: Rows> Step<'_, R> {
 
     fn release_one(&mut self, release: Release) -> Result<ReleaseAnswer, R::Failure> {
         let now = self.now;
-        let bells = Bell::released(&release);
+        let mut bells = Bell::released(&release);
+        let tells_all = release.then == ReleaseTo::Free && release.lock.kind.spread().is_none();
         let Release { lock, session, term, note, then } = release;
         let released = self.rows.change_lock(&lock, |record| {
             if record.term != term || !record.is_held_by(session) {
@@ -83,7 +84,6 @@ impl<R: Rows> Step<'_, R> {
                     record.end(now, Ended::Released, note);
                     record.wanted = false;
                 }
-                ReleaseTo::FreeFor(_) => record.end(now, Ended::Released, note),
                 ReleaseTo::ClosedFor(length) => {
                     record.end(now, Ended::Released, note);
                     record.closed = Some(Closed::for_length(now, kept(length)));
@@ -104,6 +104,10 @@ impl<R: Rows> Step<'_, R> {
             Ok(None) => ReleaseAnswer::Released,
             Ok(Some((answer, has_changed))) => {
                 if has_changed {
+                    if tells_all {
+                        let queue = self.rows.queue(&lock, MOST_TOLD)?.waiters;
+                        bells = Bell::freed(queue.iter().filter(|waiter| waiter.by.session != session));
+                    }
                     self.ring(bells);
                 }
                 answer

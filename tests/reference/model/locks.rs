@@ -247,7 +247,6 @@ impl Model {
                 lock.end(Ended::Released, note.clone());
                 lock.wanted = false;
             }
-            ReleaseTo::FreeFor(_) => lock.end(Ended::Released, note.clone()),
             ReleaseTo::ClosedFor(length) => {
                 lock.end(Ended::Released, note.clone());
                 lock.close(*length, turns);

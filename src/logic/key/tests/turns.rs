@@ -254,3 +254,67 @@ fn a_part_of_a_queue_that_has_run_out_is_read_again() {
     let record = ready(world.store.locks(vec![lock()], LIMIT)).remove(0).found().unwrap();
     assert!(record.is_held_by(stranger), "{record:?}");
 }
+
+#[test]
+fn a_lock_whose_take_over_here_fails_goes_by_a_release() {
+    for applied in [Applied::No, Applied::Unknown] {
+        let mut world = holds();
+        world.join(0);
+        world.sent(0);
+        world.strangers(1);
+        world.ends(0, Handback::default());
+        let take = world.begins(0);
+        assert!(matches!(take, Op::Take { .. }), "{take:?}");
+        let error = StoreError::new("memory", "take locks", applied, false, "it lacks the right");
+        world.answer(0, take, OpReply::Failed(Arc::new(error)));
+        // A failure has its pause.
+        world.pass(200);
+        while !matches!(world.perform(0), Op::Release { then: ReleaseTo::Free, .. }) {}
+        assert!(world.tells_of_a_free_lock(), "{applied:?}");
+    }
+}
+
+#[test]
+fn a_lock_that_is_released_to_nobody_is_told_of_to_one_that_came_after_the_queue_was_read() {
+    let mut world = holds();
+    world.with(0, |instance, context| instance.machine.queue_hint(context));
+    world.ends(0, Handback::default());
+    assert!(matches!(world.perform(0), Op::ReadQueue { .. }));
+    world.strangers(1);
+    assert_eq!(successor(&world.perform(0)), None, "nobody was in the queue");
+    assert!(world.tells_of_a_free_lock());
+}
+
+#[test]
+fn a_waiter_whose_lock_bears_no_mark_joins_the_queue_again() {
+    let mut world = one_waits(WaitMode::WAITS);
+    world.sent(1);
+    // It becomes free, which takes the mark away, and is another's before the waiter looks.
+    let (_, term, _) = world.instances[0].running.unwrap();
+    world.release(0, term);
+    let take = Take { lock: lock(), by: World::candidate(world.open(), Ticket::new(1)) };
+    ready(world.store.take(vec![take], vec![], LIMIT));
+    world.hears(1);
+    assert_eq!(world.sent(1).last(), Some(&"look"));
+    world.pass(10);
+    assert_eq!(world.sent(1), ["register", "look"]);
+    let record = ready(world.store.locks(vec![lock()], LIMIT)).remove(0).found().unwrap();
+    assert!(record.wanted, "{record:?}");
+}
+
+#[test]
+fn a_try_of_one_that_handed_the_lock_over_is_refused_by_what_the_store_has_now_alone() {
+    let mut world = handed_over();
+    world.contend(0, Patience::Once);
+    assert_eq!(world.sent(0), ["peek"], "a read costs less than a take that loses");
+    assert!(world.instances[0].pending.is_empty());
+
+    let mut world = handed_over();
+    world.hears(1);
+    world.sent(1);
+    world.ends(1, Handback::default());
+    world.sent(1);
+    world.contend(0, Patience::Once);
+    assert_eq!(world.sent(0), ["peek", "take"]);
+    assert!(world.instances[0].running.is_some());
+}

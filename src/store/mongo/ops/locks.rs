@@ -40,9 +40,27 @@ pub(crate) async fn locks(
     locks: Vec<LockId>,
     limit: Duration,
 ) -> CommandResult<Vec<LockSeen>> {
+    read(&store, &locks, Find::default, limit).await
+}
+
+/// As the primary has them now.
+pub(crate) async fn peek(
+    store: MongoStore,
+    locks: Vec<LockId>,
+    limit: Duration,
+) -> CommandResult<Vec<LockSeen>> {
+    read(&store, &locks, || Find { local: true, ..Find::default() }, limit).await
+}
+
+async fn read(
+    store: &MongoStore,
+    locks: &[LockId],
+    how: impl Fn() -> Find,
+    limit: Duration,
+) -> CommandResult<Vec<LockSeen>> {
     let mut seen = Vec::with_capacity(locks.len());
     for batch in locks.chunks(BATCH) {
-        let found = read_batch(&store, batch, limit).await?;
+        let found = read_batch(store, batch, how(), limit).await?;
         seen.extend(batch.iter().map(|lock| match in_batch(&found, lock).map(read_lock) {
             None => LockSeen::Absent,
             Some(Ok(record)) => LockSeen::Found(record),
@@ -55,10 +73,12 @@ pub(crate) async fn locks(
 pub(crate) async fn read_batch(
     store: &MongoStore,
     locks: &[LockId],
+    how: Find,
     limit: Duration,
 ) -> CommandResult<HashMap<Vec<u8>, Document>> {
     let ids = locks.iter().map(|lock| lock_id(lock).into());
-    store.find_by_id(&store.names().locks, ids, limit).await.map(by_key)
+    let wanted = Find { filter: queries::by_ids(ids), ..how };
+    store.find(&store.names().locks, wanted, limit).await.map(by_key)
 }
 
 pub(crate) async fn list_locks(
@@ -181,7 +201,7 @@ pub(crate) async fn set_value(store: MongoStore, set: SetValue, limit: Duration)
     if let Some((_, refusal)) = written.refused.into_iter().next() {
         return Ok(SetAnswer::Refused(refusal));
     }
-    let found = read_batch(&store, std::slice::from_ref(&set.lock), limit).await?;
+    let found = read_batch(&store, std::slice::from_ref(&set.lock), Find::default(), limit).await?;
     Ok(match in_batch(&found, &set.lock).map(read_lock) {
         Some(Err(refusal)) => SetAnswer::Refused(refusal),
         // This change is in place, or one that was made after it.

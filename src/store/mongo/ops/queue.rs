@@ -33,7 +33,14 @@ pub(crate) async fn wait(store: MongoStore, waits: Vec<Wait>, limit: Duration) -
     // Of tasks the members of their spread hear.
     let wanted: BTreeSet<_> =
         waits.iter().map(|wait| &wait.lock).filter(|lock| lock.kind.spread().is_none()).collect();
-    write(&store, &names.locks, wanted.into_iter().map(want_statement).collect(), limit).await
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let marks = wanted.into_iter().map(want_statement).collect();
+    write(&store, &names.locks, marks, limit).await?;
+    // The waiter looks next: a read of an earlier time would show neither its mark nor a release before that.
+    store.inner.unseen.note(command::carried_out());
+    Ok(())
 }
 
 /// Marks a lock that is held, after the place was written: the instance that releases it from then on reads the
@@ -105,8 +112,13 @@ pub(crate) async fn waiters(
 }
 
 pub(crate) fn first_waiters(lock: &LockId, at_most: usize) -> Find {
+    first_waiters_of(lock_id(lock).into(), at_most)
+}
+
+/// The waiters that came first, of a lock or of several.
+pub(crate) fn first_waiters_of(lock: Bson, at_most: usize) -> Find {
     Find {
-        filter: doc! { "lock": lock_id(lock) },
+        filter: doc! { "lock": lock },
         sort: Some(doc! { "since": 1, "_id": 1 }),
         at_most: Some(at_most),
         local: true,

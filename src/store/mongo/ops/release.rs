@@ -1,6 +1,9 @@
 //! Releases: free, closed for a while, or to a waiter.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use bson::{Bson, Document, doc};
 
@@ -9,11 +12,12 @@ use super::{
     locks::{
         closed_for, ended, granted, held_under, is_unwanted, next_term, not_closed, past_with, read_lock,
     },
+    queue::{first_waiters_of, read_waiter},
 };
 use crate::{
     model::{MAX_NUMBER, Why},
     store::{
-        Ended, Release, ReleaseAnswer, ReleaseTo,
+        Bell, Ended, MOST_TOLD, Release, ReleaseAnswer, ReleaseTo,
         mongo::{
             MongoStore,
             client::{
@@ -48,6 +52,7 @@ async fn release_batch(
     // rolled back: then the lock is merely still held, and the audit gives it back.
     let written =
         write(&database, queries::update(&names.locks, statements, KeptRecords::Primary, limit)).await?;
+    tell_waiters(store, releases, limit).await;
     if written.matched == releases.len() as u64 {
         return Ok(vec![ReleaseAnswer::Released; releases.len()]);
     }
@@ -70,6 +75,22 @@ async fn release_batch(
         _ => Ok(ReleaseAnswer::Released),
     };
     releases.iter().map(answer).collect()
+}
+
+/// Tells those in the queues of locks that were released to nobody: they may have come since the releaser read its
+/// queue. A hint that fails decides nothing (R12).
+async fn tell_waiters(store: &MongoStore, releases: &[Release], limit: Duration) {
+    let is_free = |one: &&Release| *then(one) == ReleaseTo::Free && one.lock.kind.spread().is_none();
+    let free: Vec<_> = releases.iter().filter(is_free).collect();
+    if free.is_empty() || !store.inner.has_bells {
+        return;
+    }
+    let locks: Vec<_> = free.iter().map(|one| lock_id(&one.lock)).collect();
+    let queues = first_waiters_of(doc! { "$in": locks }.into(), MOST_TOLD.saturating_mul(free.len()));
+    let Ok(found) = store.find(&store.names().waiters, queues, limit).await else { return };
+    let own: BTreeSet<_> = free.iter().map(|one| one.session).collect();
+    let waiters: Vec<_> = found.iter().filter_map(|waiter| read_waiter(waiter).ok()).collect();
+    store.ring(Bell::freed(waiters.iter().filter(|waiter| !own.contains(&waiter.by.session))));
 }
 
 /// Releases, in as few statements as can be. Locks that were granted in one batch bear the same term,
@@ -109,10 +130,6 @@ fn release_statement(filter: Document, release: &Release) -> Statement {
         ReleaseTo::FreeUnlessWanted => {
             let end = merged([ended(Ended::Released, note), not_closed()]);
             let filter = merged([filter, is_unwanted()]);
-            Statement::plain(filter, doc! { "$set": end, "$currentDate": now })
-        }
-        ReleaseTo::FreeFor(_) => {
-            let end = merged([ended(Ended::Released, note), not_closed()]);
             Statement::plain(filter, doc! { "$set": end, "$currentDate": now })
         }
         ReleaseTo::ClosedFor(length) => {
