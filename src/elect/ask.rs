@@ -1,6 +1,6 @@
 //! Requests for one key: run a job under its lock, take it, or wait for it.
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{fmt, future::Future, pin::pin, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use super::{
 use crate::{
     error::chain,
     logic::{
-        key::{TicketOutcome, WaitMode},
+        key::{Standing, TicketOutcome, WaitMode},
         watch,
     },
     model::{Key, Kind, LimitError, LockId, StoreTime, Value, Who, Why},
@@ -244,15 +244,32 @@ impl KeyRequest {
         elect.wait_for(&lock, &wants).await.map(Guard::new)
     }
 
-    /// Waits for the lock no longer than this. Returns `None` if it was not granted in that time.
+    /// Waits for the lock no longer than this. Returns `None` if the key is still held then, or closed.
+    ///
+    /// However short the time is, the store is asked once and its answer awaited: so a free key is granted also in no
+    /// time at all.
     ///
     /// # Errors
+    /// As [`acquire`](Self::acquire); or the record cannot be used, or the store has not answered: then it is not known
+    /// whether anybody holds the key.
+    ///
+    /// # Cancel safety
     /// As [`acquire`](Self::acquire).
     pub async fn acquire_within(self, time: Duration) -> Result<Option<Guard>, Error> {
-        match tokio::time::timeout(time, self.acquire()).await {
-            Ok(guard) => guard.map(Some),
-            Err(_) => Ok(None),
+        if !time.is_zero() {
+            let (elect, lock, _) = self.clone().parts()?;
+            // Kept until it is known how the key stands: its machine may go with the last ticket.
+            let waits = pin!(self.clone().acquire());
+            if let Ok(guard) = tokio::time::timeout(time, waits).await {
+                return guard.map(Some);
+            }
+            match elect.engine().keys.standing(&lock) {
+                Standing::Held => return Ok(None),
+                Standing::Failing(error) => return Err(Error::Store(error)),
+                Standing::Unknown => {}
+            }
         }
+        Ok(self.try_acquire().await?.guard())
     }
 
     /// Contends for the key until stopped: acquires it, loses it, acquires it again.

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    logic::key::{Context, Handback, KeyMachine, NextOp, TicketOutcome, WaitMode},
+    logic::key::{Context, Handback, KeyMachine, NextOp, Standing, TicketOutcome, WaitMode},
     model::{LockId, SessionId},
     store::Ticket,
     sync::locked,
@@ -87,6 +87,12 @@ impl Keys {
     pub(crate) fn lease(&self, lock: &LockId) -> Option<Arc<LeaseCell>> {
         let cell = self.cells().get(lock).cloned()?;
         cell.state().lease.clone()
+    }
+
+    /// Returns what is known of a lock, for a ticket of it that is to wait no longer.
+    pub(crate) fn standing(&self, lock: &LockId) -> Standing {
+        let cell = self.cells().get(lock).cloned();
+        cell.map_or(Standing::Unknown, |cell| cell.state().machine.standing())
     }
 
     /// Returns all leases, in the order of their keys.

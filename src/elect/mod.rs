@@ -301,7 +301,7 @@ impl Elect {
     /// that is lost while others are waited for is waited for again: all of them are held when they are answered.
     ///
     /// # Errors
-    /// A limit is broken, or the engine is closed.
+    /// As [`KeyRequest::acquire_within`].
     pub async fn acquire_all<K: AsRef<str>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -311,22 +311,21 @@ impl Elect {
         let mut keys = keys?;
         keys.sort();
         keys.dedup();
-        let all = async {
-            let mut guards: Vec<Guard> = Vec::with_capacity(keys.len());
-            loop {
-                // A lock that was lost while others were waited for is acquired again, and all after it,
-                // so that the order is kept.
-                if let Some(lost) = guards.iter().position(Guard::is_lost) {
-                    guards.truncate(lost);
-                }
-                let Some(key) = keys.get(guards.len()) else { break Ok(Guards::new(guards)) };
-                guards.push(self.acquire(key).await?);
+        let until = self.engine().clock.now() + within;
+        let mut guards: Vec<Guard> = Vec::with_capacity(keys.len());
+        loop {
+            // A lock that was lost while others were waited for is acquired again, and all after it,
+            // so that the order is kept.
+            if let Some(lost) = guards.iter().position(Guard::is_lost) {
+                guards.truncate(lost);
             }
-        };
-        // Guards that were acquired by then are dropped, and so released.
-        match tokio::time::timeout(within, all).await {
-            Ok(guards) => guards.map(Some),
-            Err(_) => Ok(None),
+            let Some(key) = keys.get(guards.len()) else { break Ok(Some(Guards::new(guards))) };
+            let left = until.since(self.engine().clock.now());
+            match self.key(key).acquire_within(left).await? {
+                Some(guard) => guards.push(guard),
+                // Guards that were acquired by then are dropped, and so released.
+                None => break Ok(None),
+            }
         }
     }
 

@@ -19,9 +19,10 @@ mod rest;
 mod state;
 mod types;
 
-use std::{collections::VecDeque, mem, time::Duration};
+use std::{collections::VecDeque, mem, sync::Arc, time::Duration};
 
 use crate::{
+    StoreError,
     backoff::Backoff,
     clock::Moment,
     logic::{flaw::Flaws, watch::Liveness},
@@ -37,7 +38,9 @@ use types::Patience;
 
 pub(crate) use choose::QUEUE_READ;
 pub(crate) use queue::{FIRST_IN_QUEUE, WATCHED_AHEAD, WHOLE_QUEUE};
-pub(crate) use types::{Context, Expect, Handback, NextOp, Op, OpReply, Output, TicketOutcome, WaitMode};
+pub(crate) use types::{
+    Context, Expect, Handback, NextOp, Op, OpReply, Output, Standing, TicketOutcome, WaitMode,
+};
 
 /// Delay before the read that follows a hint which says too little.
 const VERIFY_AFTER: Duration = Duration::from_millis(50);
@@ -73,6 +76,8 @@ pub(crate) struct KeyMachine {
     look_at: Moment,
     pause: Moment,
     backoff: Backoff,
+    /// The last answer about the lock, if that was an error.
+    failure: Option<Arc<StoreError>>,
     last: LastOps,
     /// Work on the queue rests by itself: nothing else waits for it.
     registration: Throttle,
@@ -103,6 +108,7 @@ impl KeyMachine {
             look_at: now,
             pause: now,
             backoff: Backoff::new(FIRST_REST, longest),
+            failure: None,
             last: LastOps::default(),
             registration: rest.clone(),
             leaving: Leaving { rest: rest.clone(), tickets: Vec::new(), given_up: false, tries: 0 },
@@ -301,6 +307,16 @@ impl KeyMachine {
     /// Returns whether the lock was in the hands of that session when it was last seen.
     pub(crate) fn is_held_by(&self, session: SessionId) -> bool {
         self.last_seen.other.as_ref().is_some_and(|record| record.is_held_by(session))
+    }
+
+    /// Returns what is known of the lock, for a ticket that is to wait no longer.
+    pub(crate) fn standing(&self) -> Standing {
+        match &self.failure {
+            _ if self.held.is_some() => Standing::Held,
+            Some(failure) => Standing::Failing(failure.clone()),
+            None if self.last_seen.other.is_some() && !self.last_seen.free => Standing::Held,
+            None => Standing::Unknown,
+        }
     }
 
     /// A session that was watched is dead.

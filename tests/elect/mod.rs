@@ -19,5 +19,6 @@ mod sessions;
 mod sooner;
 mod troubles;
 mod undriven;
+mod within;
 mod words;
 mod world;

@@ -41,6 +41,7 @@ impl KeyMachine {
         } else {
             if !op.is_of_the_queue() {
                 self.backoff.reset();
+                self.failure = None;
             }
             self.recheck.entry &= !in_flight.polls;
             self.succeeded(context, op, answer, in_flight.stale);
@@ -123,6 +124,7 @@ impl KeyMachine {
         }
         // One that hung has had its pause.
         self.pause = context.now.max(sent + self.backoff.next(context.roll));
+        self.failure = Some(error.clone());
         let unknown = error.applied() == Applied::Unknown && !self.flaws.has(Flaw::UnknownIsNo);
         if self.flaws.has(Flaw::UnknownIsNo)
             && matches!(op, Op::Release { .. })

@@ -110,6 +110,17 @@ pub(crate) enum TicketOutcome {
     SessionOver,
 }
 
+/// State of a lock, as its last answers have it.
+#[derive(Clone, Debug)]
+pub(crate) enum Standing {
+    /// Held, here or elsewhere.
+    Held,
+    /// The store does not answer.
+    Failing(Arc<StoreError>),
+    /// No answer yet; or it is free, or closed.
+    Unknown,
+}
+
 /// Patience of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
