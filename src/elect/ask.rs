@@ -135,6 +135,10 @@ impl KeyRequest {
 
     /// Keeps the key for at least this long, counted from the grant: released sooner, it stays closed for the
     /// rest. For jobs that may finish in less time than clocks differ.
+    ///
+    /// [Closing](Elect::close) the instance keeps to that, also before its guard is dropped. A death does not: where
+    /// the process ends without a release or a close, the key is free as soon as the session is dead, unless a
+    /// [`lock_delay`](Self::lock_delay) keeps it closed from then on.
     pub fn at_least(self, time: Duration) -> Self {
         self.and(|wants| {
             wants.at_least = time;

@@ -9,12 +9,12 @@ use std::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{Engine, Lease, Life, parcel::Unclaimed, session::Session};
+use super::{Engine, Lease, Life, parcel::Unclaimed, session::Session, ticket::Wants};
 use crate::{
     clock::Moment,
     logic::{flaw::Flaw, key::Handback},
     model::{Kind, LockId, Loss, StoreTime, Term},
-    store::{Presence, Ticket, revoked},
+    store::{Presence, Release, ReleaseTo, Ticket, revoked},
     sync::{caught, locked},
 };
 
@@ -24,6 +24,7 @@ pub(crate) struct LeaseCell {
     pub(crate) session: Arc<Session>,
     pub(crate) lock: LockId,
     pub(crate) ticket: Ticket,
+    wants: Wants,
     pub(crate) term: Term,
     pub(crate) since: StoreTime,
     pub(super) granted: Moment,
@@ -80,6 +81,7 @@ impl LeaseCell {
         session: Arc<Session>,
         lock: LockId,
         ticket: Ticket,
+        wants: Wants,
         term: Term,
         since: StoreTime,
     ) -> Arc<Self> {
@@ -90,6 +92,7 @@ impl LeaseCell {
             session,
             lock,
             ticket,
+            wants,
             term,
             since,
             granted,
@@ -281,6 +284,23 @@ impl LeaseCell {
         self.now().since(self.granted)
     }
 
+    /// Returns the rest of the least time for which others are kept from the key, counted from the grant.
+    fn kept_for(&self) -> Duration {
+        let rest = self.wants.at_least.saturating_sub(self.held_for());
+        // The store keeps whole milliseconds.
+        Duration::from_millis(u64::try_from(rest.as_micros().div_ceil(1000)).unwrap_or(u64::MAX))
+    }
+
+    /// Returns the write that has the death of the session close the key for that rest; `None` if there is none. Under
+    /// the lock something may run still, so it is not released (R9): its own ticket gets it again, with the delay.
+    pub(super) fn keeps_closed(&self) -> Option<Release> {
+        let rest = self.kept_for();
+        let wants = Wants { lock_delay: self.wants.lock_delay.max(rest), ..self.wants.clone() };
+        let (lock, session, term) = (self.lock.clone(), self.session.id, self.term);
+        let then = ReleaseTo::HandTo(Box::new(self.engine.candidate(&self.session, self.ticket, &wants)));
+        (!rest.is_zero()).then_some(Release { lock, session, term, note: None, then })
+    }
+
     /// Returns whether something runs under it, or its owner still holds it.
     pub(crate) fn runs(&self) -> bool {
         !self.state().is_released()
@@ -399,15 +419,13 @@ pub(crate) struct Hold {
     cell: Arc<LeaseCell>,
     /// Keeps the engine alive.
     life: Option<Arc<Life>>,
-    /// The least time the key stays closed to others, counted from the grant.
-    at_least: Duration,
     /// Successor and note of the release.
     handback: Handback,
 }
 
 impl Hold {
-    pub(crate) fn new(cell: Arc<LeaseCell>, life: Option<Arc<Life>>, at_least: Duration) -> Self {
-        Self { cell, life, at_least, handback: Handback::default() }
+    pub(crate) fn new(cell: Arc<LeaseCell>, life: Option<Arc<Life>>) -> Self {
+        Self { cell, life, handback: Handback::default() }
     }
 
     pub(crate) fn cell(&self) -> &Arc<LeaseCell> {
@@ -431,10 +449,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut handback = mem::take(&mut self.handback);
-        let rest = self.at_least.saturating_sub(self.cell.held_for());
-        // The store keeps whole milliseconds.
-        let rest = Duration::from_millis(u64::try_from(rest.as_micros().div_ceil(1000)).unwrap_or(u64::MAX));
-        handback.closed_for = handback.closed_for.max(rest);
+        handback.closed_for = handback.closed_for.max(self.cell.kept_for());
         self.cell.close(handback, self.life.take());
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct PendingKey {
     pub(super) reply: oneshot::Sender<Delivery>,
     pub(super) session: Arc<Session>,
     pub(super) life: Option<Arc<Life>>,
-    pub(super) at_least: Duration,
+    pub(super) wants: Wants,
 }
 
 pub(super) struct KeyCell {
@@ -175,10 +175,18 @@ impl KeyState {
             after.replies.push((pending.reply, Delivery::Other(outcome)));
             return;
         };
-        let lease = LeaseCell::new(engine.clone(), pending.session, cell.lock.clone(), ticket, term, since);
+        let lease = LeaseCell::new(
+            engine.clone(),
+            pending.session,
+            cell.lock.clone(),
+            ticket,
+            pending.wants,
+            term,
+            since,
+        );
         let outcome = if lease.begin() {
             self.lease = Some(lease.clone());
-            let hold = Hold::new(lease.clone(), pending.life, pending.at_least);
+            let hold = Hold::new(lease.clone(), pending.life);
             if engine.is_closed() {
                 // It is given back as this is dropped.
                 after.holds.push(hold);

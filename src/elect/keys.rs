@@ -149,13 +149,12 @@ impl Engine {
             // Drawn here, so that tickets are in the order of their numbers.
             let ticket = session.next_ticket();
             let by = self.candidate(session, ticket, wants);
-            let at_least = wants.at_least;
             state.pending.push(PendingKey {
                 ticket,
                 reply: sender,
                 session: session.clone(),
                 life,
-                at_least,
+                wants: wants.clone(),
             });
             state.machine.contend(context, by, mode);
             // Its tickets may have been ended just before.

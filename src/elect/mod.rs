@@ -139,6 +139,7 @@ pub(crate) use ticket::{AcquireOutcome, Wants};
 use self::engine::LAST_WORDS;
 use crate::{
     config::ElectConfig,
+    error::chain,
     logic::{key::WaitMode, session::LONGEST_ATTEMPT},
     model::{Key, Kind, LockId, Loss, Why},
     store::{LockRecord, Page, Refusal, Request, Revocation, RevokeAnswer, Store, StoreExt},
@@ -503,6 +504,7 @@ impl Elect {
             let _ = tokio::time::timeout(LONGEST_ATTEMPT, engine.keys.settled()).await;
         }
         engine.closing.cancel();
+        self.keep_closed().await;
         let (sender, closed_session) = tokio::sync::oneshot::channel();
         engine.close_session(Some(sender));
         // Jobs that still run keep the session from being closed: others will see to it.
@@ -515,6 +517,22 @@ impl Elect {
         // Programs exit after this.
         engine.tell_log(LAST_WORDS).await;
         closed
+    }
+
+    /// Has keys that are wanted [at least](KeyRequest::at_least) for longer stay closed when the session is over,
+    /// though a guard or a job of them is still there. Without an answer they are free then.
+    async fn keep_closed(&self) {
+        let engine = self.engine();
+        let keeps: Vec<_> = engine.keys.leases().iter().filter_map(|lease| lease.keeps_closed()).collect();
+        if !keeps.is_empty() {
+            let limit = engine.limit();
+            let kept = engine.call(Work::Releases, limit, engine.store().release(keeps, limit)).await;
+            if let Err(error) = kept {
+                let (namespace, holder, error) =
+                    (engine.config.namespace(), engine.config.holder(), chain(&error));
+                words::warn!(%namespace, %holder, error, "the store did not answer: keys that were wanted for longer do not stay closed");
+            }
+        }
     }
 
     /// [Closes](Self::close), and reserves the tasks of its spreads for the next instance of the same holder

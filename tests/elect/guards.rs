@@ -123,6 +123,32 @@ async fn a_key_is_kept_at_least_so_long() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_is_kept_at_least_so_long_though_its_instance_closes_before_the_guard_is_dropped() {
+    for is_dropped in [true, false] {
+        let world = World::new();
+        let (first, _) = world.instance("a").await;
+        let (second, _) = world.instance("b").await;
+        let before = Instant::now();
+        let request = first.key("k").why("nightly").at_least(SECOND * 60);
+        let guard = request.acquire().await.unwrap();
+        let report = first.close().await;
+        assert_eq!(report.overran.len(), 1, "{report:?}");
+        if is_dropped {
+            drop(guard);
+        } else {
+            // As the end of the process would: the session dies of its ttl.
+            std::mem::forget(guard);
+        }
+        drop(second.acquire("k").await.unwrap());
+        let waited = before.elapsed();
+        assert!(waited >= SECOND * 60 && waited < SECOND * 95, "{is_dropped}: {waited:?}");
+        if is_dropped {
+            assert!(waited < SECOND * 62, "{waited:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_key_stays_closed_for_the_lock_delay_after_a_death() {
     let world = World::new();
     let (first, faulty) = world.instance("a").await;
