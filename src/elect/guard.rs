@@ -3,10 +3,7 @@
 use std::{future::Future, time::Duration};
 
 use super::{Error, JobEnd, Lease, hold::Hold, job};
-use crate::{
-    logic::session::LONGEST_ATTEMPT,
-    model::{Key, Loss, StoreTime, Term},
-};
+use crate::model::{Key, Loss, StoreTime, Term};
 
 /// A lock that is held until this is released or dropped, or the lease is lost.
 ///
@@ -113,15 +110,9 @@ impl Guard {
     /// # Cancel safety
     /// Dropped, it goes on in the background.
     pub async fn release(self) -> Result<(), Error> {
-        let (cell, engine) = (self.hold.cell().clone(), self.hold.cell().engine().clone());
-        let returned = engine.keys.when_returned(&cell.lock, cell.ticket);
-        let patience = cell.session.times.stop_grace + LONGEST_ATTEMPT * 2;
+        let cell = self.hold.cell().clone();
         drop(self);
-        let Some(returned) = returned else { return Ok(()) };
-        match tokio::time::timeout(patience, returned).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(Error::store(super::error::unconfirmed())),
-        }
+        if cell.returned().await { Ok(()) } else { Err(Error::store(super::error::unconfirmed())) }
     }
 }
 

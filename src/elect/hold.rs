@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Engine, Lease, Life, parcel::Unclaimed, session::Session, ticket::Wants};
 use crate::{
     clock::Moment,
-    logic::{flaw::Flaw, key::Handback},
+    logic::{flaw::Flaw, key::Handback, session::LONGEST_ATTEMPT},
     model::{Kind, LockId, Loss, StoreTime, Term},
     store::{Presence, Release, ReleaseTo, Ticket, revoked},
     sync::{caught, locked},
@@ -328,6 +328,14 @@ impl LeaseCell {
             }
             changed.await;
         }
+    }
+
+    /// Waits until the lock has been handed back, for as long as what runs under it may take to stop, and the store to
+    /// confirm it. Returns whether it has been.
+    pub(super) async fn returned(&self) -> bool {
+        let Some(returned) = self.engine.keys.when_returned(&self.lock, self.ticket) else { return true };
+        let patience = self.session.times.stop_grace + LONGEST_ATTEMPT * 2;
+        tokio::time::timeout(patience, returned).await.is_ok()
     }
 
     /// Ends the owner's hold. The lock is handed back once nothing runs under it.

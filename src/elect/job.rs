@@ -114,13 +114,20 @@ impl<T, E> JobHandle<T, E> {
         &self.lease
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and until its key is released: the next may have it then. A release that the store does not
+    /// confirm is waited for no longer than `stop_grace` and two attempts.
     ///
     /// # Cancel safety
     /// Dropping this lets the job run on; its outcome is lost.
     pub async fn join(self) -> JobEnd<T, E> {
         // Without an answer the runtime was shut down, and the job with it.
-        self.end.await.unwrap_or_else(|_| JobEnd::Cancelled(self.lease.loss().unwrap_or(Loss::Closed)))
+        let end = self.end.await;
+        let loss = self.lease.loss();
+        // A lease that ran out is not given back: nothing is to be confirmed.
+        if !matches!(loss, Some(Loss::Expired { .. })) {
+            self.lease.cell.returned().await;
+        }
+        end.unwrap_or_else(|_| JobEnd::Cancelled(loss.unwrap_or(Loss::Closed)))
     }
 }
 

@@ -253,8 +253,8 @@ async fn tasks_that_a_job_spawned_end_with_it_and_before_the_release() {
         }))
     });
     let job = job.await.unwrap().running().unwrap();
-    let child = job.join().await.finished().unwrap();
     let before = Instant::now();
+    let child = job.join().await.finished().unwrap();
     drop(second.acquire("k").await.unwrap());
     assert!(before.elapsed() >= SECOND * 2, "{:?}", before.elapsed());
     assert_eq!(child.await.unwrap(), JobEnd::Finished("drained"));

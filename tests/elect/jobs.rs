@@ -3,7 +3,7 @@
 use tenure::{
     Loss,
     elect::{Busy, JobEnd, Locked, Unlocked},
-    testing::{Fault, Operation},
+    testing::{Course, Fault, Operation},
 };
 use tokio::time::Instant;
 
@@ -55,6 +55,30 @@ async fn the_second_is_told_who_holds_the_key() {
     assert_eq!(job.join().await, JobEnd::Finished(()));
     let job = second.lock("k", async |_| Ok::<_, String>(())).await.unwrap().running().unwrap();
     assert_eq!(job.join().await, JobEnd::Finished(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_join_returns_when_the_key_is_released() {
+    let world = World::new();
+    let (first, faulty) = world.instance("a").await;
+    let (second, _) = world.instance("b").await;
+    faulty.intercept().always(&[Operation::Release], Course::PLAIN.late_by(SECOND));
+    for _ in 0..3 {
+        let job = first.lock("k", async |_| Ok::<_, String>(())).await.unwrap().running().unwrap();
+        assert_eq!(job.join().await, JobEnd::Finished(()));
+        let job = second.lock("k", async |_| Ok::<_, String>(())).await.unwrap();
+        assert_eq!(job.running().unwrap().join().await, JobEnd::Finished(()));
+        let job = first.key("k").lock_blocking(|_| Ok::<_, String>(())).await.unwrap();
+        assert_eq!(job.running().unwrap().join().await, JobEnd::Finished(()));
+        let free = second.key("k").try_acquire().await.unwrap().guard().unwrap();
+        free.release().await.unwrap();
+    }
+    // Without an answer it does not wait for ever.
+    let job = first.lock("k", async |_| Ok::<_, String>(())).await.unwrap().running().unwrap();
+    faulty.intercept().always(&[Operation::Release], Fault::Swallowed);
+    let before = Instant::now();
+    assert_eq!(job.join().await, JobEnd::Finished(()));
+    assert_eq!(before.elapsed().as_secs(), 10, "{:?}", before.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
