@@ -142,7 +142,7 @@ use crate::{
     error::chain,
     logic::{key::WaitMode, session::LONGEST_ATTEMPT},
     model::{Key, Kind, LockId, Loss, Why},
-    store::{LockRecord, Page, Refusal, Request, Revocation, RevokeAnswer, Store, StoreExt},
+    store::{LockRecord, LockSeen, Page, Refusal, Request, Revocation, RevokeAnswer, Store, StoreExt},
     words,
 };
 
@@ -417,6 +417,7 @@ impl Elect {
         let (lock, term, why) = (held.lock.clone(), held.term, Why::new(why)?);
         let by = self.config().holder().clone();
         let ask = Revocation::Ask { session: held.session, request: Request { lock, term, by, why } };
+        let had = self.is_held(held).await?;
         let limit = self.engine().limit();
         match self
             .engine()
@@ -424,10 +425,20 @@ impl Elect {
             .await
             .map_err(Error::store)?
         {
-            RevokeAnswer::Asked | RevokeAnswer::Freed(_) => Ok(true),
+            // A read that follows a majority write misses no grant from before it.
+            RevokeAnswer::Asked | RevokeAnswer::Freed(_) => Ok(had || self.is_held(held).await?),
             RevokeAnswer::NotHeld => Ok(false),
             RevokeAnswer::Refused(refusal) => Err(Error::Refused { lock: held.lock.clone(), refusal }),
         }
+    }
+
+    /// Reads whether the lock has that holder: a session under a term.
+    async fn is_held(&self, held: &HeldBy) -> Result<bool, Error> {
+        let limit = self.engine().limit();
+        let read = self.engine().given.locks(vec![held.lock.clone()], limit);
+        let seen = self.engine().call(Work::Requested, limit, read).await.map_err(Error::store)?;
+        Ok(matches!(&seen[..], [LockSeen::Found(record)]
+            if record.term == held.term && record.is_held_by(held.session)))
     }
 
     /// Returns the locks of this instance with their leases: locks, tasks of spreads, and schedules, told

@@ -155,6 +155,23 @@ async fn a_revoked_leader_stands_aside_and_reports_why() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_revocation_says_whether_the_lock_had_that_holder() {
+    let world = World::new();
+    let (first, _) = world.instance("a").await;
+    let (second, _) = world.instance("b").await;
+    let held = async || second.locked_keys().await.unwrap().held.pop().unwrap();
+    let guard = first.acquire("k").await.unwrap();
+    let former = held().await;
+    guard.release().await.unwrap();
+    assert!(!second.revoke(&former, "maintenance").await.unwrap(), "nobody has it");
+    let guard = first.acquire("k").await.unwrap();
+    assert!(!second.revoke(&former, "maintenance").await.unwrap(), "under another term");
+    let present = held().await;
+    assert!(second.revoke(&present, "maintenance").await.unwrap());
+    assert!(matches!(guard.lost().await, Loss::Revoked { .. }));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_follows_who_leads_without_standing() {
     let world = World::new();
     let (first, _) = world.instance("a").await;
