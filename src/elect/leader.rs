@@ -73,7 +73,8 @@ impl HeldBy {
     }
 }
 
-/// Follows the holder of a key, without contending for it: a change is noticed within a `poll_interval`.
+/// Follows the holder of a key, without contending for it: a change is noticed within a `poll_interval`. On MongoDB it
+/// reads what a majority has: on a set of one node that may be the holder of 100 ms ago.
 ///
 /// Clones follow the same key, at the cost of one.
 #[derive(Clone, Debug)]
@@ -90,8 +91,8 @@ impl LeaderWatch {
         self.leader.borrow().clone()
     }
 
-    /// Waits until there is another holder, or none, or the same one has a new term, and returns it. The
-    /// first call returns as soon as the key was read.
+    /// Waits until there is another holder, or none, or the same one has a new term or a new
+    /// [value](super::Lease::set_value), and returns it. The first call returns as soon as the key was read.
     ///
     /// # Errors
     /// The engine has ended.
@@ -193,10 +194,11 @@ fn publish(
 ) {
     let mut news = false;
     leads.send_if_modified(|known| {
+        let said = |held: &HeldBy| held.value.clone();
+        let has_said = known.as_ref().and_then(said) != leader.as_ref().and_then(said);
         news = known.as_ref().map(|known| known.term) != leader.as_ref().map(|leader| leader.term);
-        let changed = *known != leader;
         known.clone_from(&leader);
-        (changed && news) || first
+        news || has_said || first
     });
     if news {
         engine.events.send(Event::NewLeader { lock: lock.clone(), leader });

@@ -172,6 +172,31 @@ async fn a_revocation_says_whether_the_lock_had_that_holder() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_tells_of_a_new_value_of_the_same_holder() {
+    let world = World::new();
+    let (first, _) = world.instance("a").await;
+    let (second, _) = world.instance("b").await;
+    let guard = first.acquire("k").await.unwrap();
+    let mut watch = second.watch("k").unwrap();
+    assert_eq!(watch.changed().await.unwrap().unwrap().value, None);
+    let mut events = second.events();
+    let poll = second.config().poll_interval();
+    for value in [Some("10.0.0.7:443"), Some("10.0.0.8:443"), None] {
+        match value {
+            Some(value) => guard.lease().set_value(value).await.unwrap(),
+            None => guard.lease().clear_value().await.unwrap(),
+        }
+        let told = tokio::time::timeout(poll + SECOND, watch.changed()).await.expect("it is told");
+        let told = told.unwrap().unwrap();
+        assert_eq!(told.term, guard.term());
+        assert_eq!(told.value.as_ref().map(|value| value.as_bytes()), value.map(str::as_bytes));
+    }
+    let is_leader = |event: &Event| matches!(event, Event::NewLeader { .. });
+    let more = tokio::time::timeout(SECOND, events.next()).await;
+    assert!(!more.is_ok_and(|event| event.is_some_and(|event| is_leader(&event))), "the leader is the same");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_follows_who_leads_without_standing() {
     let world = World::new();
     let (first, _) = world.instance("a").await;
