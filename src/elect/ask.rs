@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{
     CampaignBuilder, Elect, Error, Guard, HeldBy, JobEnd, JobHandle, Lease,
     hold::Hold,
-    job,
+    job, nesting,
     ticket::{AcquireOutcome, Wants},
 };
 use crate::{
@@ -203,7 +203,8 @@ impl KeyRequest {
 
     /// Waits for the lock, runs the job within this call, and releases the lock.
     ///
-    /// The job may borrow from its surroundings. It must not wait for the same key: it would wait for itself.
+    /// The job may borrow from its surroundings. It must not wait for the same key: it would wait for itself, and gets
+    /// [`Error::Nested`] instead, unless it waits on another task that it has spawned.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -239,12 +240,16 @@ impl KeyRequest {
     /// Waits for the lock for as long as it takes: first come, first served, over the whole fleet.
     ///
     /// # Errors
-    /// A limit is broken, or the engine is closed. A store that does not answer is waited for.
+    /// A limit is broken, the engine is closed, or this is called by a job that runs under the key itself. A store that
+    /// does not answer is waited for.
     ///
     /// # Cancel safety
     /// Dropped, it leaves the queue; a lock that arrives all the same is passed on.
     pub async fn acquire(self) -> Result<Guard, Error> {
         let (elect, lock, wants) = self.parts()?;
+        if nesting::runs_under(elect.engine(), &lock) {
+            return Err(Error::Nested { lock });
+        }
         elect.wait_for(&lock, &wants).await.map(Guard::new)
     }
 

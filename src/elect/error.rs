@@ -83,6 +83,11 @@ pub enum Error {
         /// Instance that has it.
         by: Holder,
     },
+    /// A job waits for the key that it runs under, and would wait for itself.
+    Nested {
+        /// Lock of that key.
+        lock: LockId,
+    },
     /// No thread could be started for a job that blocks. It never begins.
     Thread(Arc<io::Error>),
     /// The engine is closed.
@@ -125,7 +130,8 @@ impl Error {
             | Self::Rest { .. }
             | Self::Reserved(_)
             | Self::Scheduled(_)
-            | Self::Schedule { .. } => true,
+            | Self::Schedule { .. }
+            | Self::Nested { .. } => true,
             Self::Store(error) => !error.is_retryable(),
             _ => false,
         }
@@ -167,6 +173,12 @@ impl fmt::Display for Error {
                 f,
                 "the schedule {schedule:?} is run by {by}: remove it from the programs that have it first, or use `even_if_owned`"
             ),
+            Self::Nested { lock } => {
+                write!(
+                    f,
+                    "this job runs under the {lock} and would wait for itself: a job must not wait for its own key"
+                )
+            }
             Self::Thread(error) => f.write_str(&no_thread(error)),
             Self::Closed => f.write_str("the engine is closed"),
         }
@@ -224,6 +236,13 @@ mod tests {
             Error::Reserved(spread),
             Error::Scheduled(schedule.clone()),
             Error::Schedule { schedule, problem: Arc::new(problem) },
+            Error::Nested {
+                lock: LockId {
+                    namespace: "shop".parse().unwrap(),
+                    kind: crate::model::Kind::Lock,
+                    key: Key::new("a").unwrap(),
+                },
+            },
             Error::Thread(Arc::new(std::io::Error::other("no memory"))),
             Error::Closed,
         ];
@@ -251,6 +270,7 @@ mod tests {
             the name topics is reserved for the spread of the schedules
             this instance already has a schedule "nightly"
             the schedule "nightly" cannot be run: the expression "* *" has 2 fields, and must have 5, or 6 with seconds first
+            this job runs under the lock "a" of shop and would wait for itself: a job must not wait for its own key
             no thread could be started for a job that blocks: no memory
             the engine is closed
             settle (0s) must be between 10ms and 30d

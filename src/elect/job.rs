@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use super::{
     Lease,
     hold::{Hold, LeaseCell},
+    nesting::Nesting,
     parcel::Parcel,
 };
 use crate::{
@@ -174,7 +175,10 @@ where
         let mut span = JobSpan::new();
         let end = span.scope(&cell.lock, cell.term, cell.session.id, || match cell.check_stop(cell.now()) {
             Some(loss) => JobEnd::Cancelled(loss),
-            None => judge(catch_unwind(AssertUnwindSafe(|| job(given))), cell.overrun(cell.now())),
+            None => judge(
+                catch_unwind(AssertUnwindSafe(|| Nesting::of(&cell).scope(|| job(given)))),
+                cell.overrun(cell.now()),
+            ),
         });
         report(&cell, &end);
         drop(worker);
@@ -231,7 +235,8 @@ pub(crate) async fn drive<T, E>(
     cell: &Arc<LeaseCell>,
     job: impl Future<Output = Result<T, E>>,
 ) -> JobEnd<T, E> {
-    let mut guarded = Guarded { cell, job: Some(Box::pin(job)), span: JobSpan::new() };
+    let mut guarded =
+        Guarded { cell, nesting: Nesting::of(cell), job: Some(Box::pin(job)), span: JobSpan::new() };
     let mut stopped = pin!(cell.stopped());
     let unchecked = cell.session.flaws.has(Flaw::NoCheckInPoll);
     let end = std::future::poll_fn(|cx| {
@@ -252,6 +257,7 @@ pub(crate) async fn drive<T, E>(
 
 struct Guarded<'a, F> {
     cell: &'a Arc<LeaseCell>,
+    nesting: Arc<Nesting>,
     job: Option<Pin<Box<F>>>,
     span: JobSpan,
 }
@@ -266,7 +272,7 @@ impl<T, E, F: Future<Output = Result<T, E>>> Guarded<'_, F> {
             if !unchecked && let Some(loss) = cell.check_stop(cell.now()) {
                 return Some(JobEnd::Cancelled(loss));
             }
-            let polled = catch_unwind(AssertUnwindSafe(|| job.as_mut().poll(cx)));
+            let polled = catch_unwind(AssertUnwindSafe(|| self.nesting.scope(|| job.as_mut().poll(cx))));
             let overrun = cell.overrun(cell.now());
             match polled {
                 Ok(Poll::Pending) => {

@@ -87,7 +87,7 @@ mod lease;
 mod listening;
 pub(crate) mod metrics;
 mod namesakes;
-
+mod nesting;
 mod parcel;
 mod probe;
 mod report;

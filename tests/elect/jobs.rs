@@ -1,7 +1,7 @@
 //! Jobs, and what becomes of them.
 
 use tenure::{
-    Loss,
+    Error, Loss,
     elect::{Busy, JobEnd, Locked, Unlocked},
     testing::{Course, Fault, Operation},
 };
@@ -79,6 +79,45 @@ async fn a_join_returns_when_the_key_is_released() {
     let before = Instant::now();
     assert_eq!(job.join().await, JobEnd::Finished(()));
     assert_eq!(before.elapsed().as_secs(), 10, "{:?}", before.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_would_wait_for_its_own_key_is_told_so() {
+    let world = World::new();
+    let (elect, _) = world.instance("a").await;
+    let (other, _) = world.instance("b").await;
+    let within = elect.clone();
+    let nested = move |key: &'static str| {
+        let within = within.clone();
+        async move {
+            let waits = within.with_lock(key, |_| async { Ok::<_, String>(()) });
+            tokio::time::timeout(SECOND, waits).await.map_err(|_| "it waits for itself")
+        }
+    };
+    let told = move |waits: Result<Result<JobEnd<(), String>, Error>, &str>| {
+        let error = waits.unwrap().unwrap_err();
+        assert!(error.is_config() && !error.is_retryable(), "{error:?}");
+        assert!(error.to_string().contains("lock \"k\" of "), "{error}");
+    };
+    let ends = elect.with_lock("k", async |lease| {
+        told(nested("k").await);
+        // Also from within the job of another key, and from what runs beside it under the lease.
+        elect.with_lock("l", async |_| Ok::<_, String>(told(nested("k").await))).await.unwrap();
+        let beside = nested("k");
+        assert_eq!(lease.spawn(async move { told(beside.await) }).await.unwrap(), JobEnd::Finished(()));
+        assert!(elect.key("k").acquire_within(SECOND).await.is_err());
+        // A task that is none of the job may wait: the key comes to it.
+        Ok::<_, String>(tokio::spawn(nested("k")))
+    });
+    let free = ends.await.unwrap().finished().unwrap();
+    assert_eq!(free.await.unwrap().unwrap().unwrap(), JobEnd::Finished(()));
+    // Not the same: the key of another instance, and one that has ended.
+    let guard = elect.acquire("m").await.unwrap();
+    let free =
+        guard.run(async |_| Ok::<_, String>(other.key("m").acquire_within(SECOND).await.unwrap().is_some()));
+    assert_eq!(free.await, JobEnd::Finished(false));
+    guard.release().await.unwrap();
+    nested("m").await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
