@@ -453,7 +453,8 @@ impl Elect {
     /// of spreads, and schedules, told apart by the [kind](LockId::kind) of [`HeldBy::lock`]; with holder,
     /// term, time, and whether the holder is stale.
     ///
-    /// Reads all of it, a thousand at a time: for people, not for a loop.
+    /// Reads all of it, a thousand at a time: for people, not for a loop. It is what the store has at that moment; on
+    /// MongoDB the primary, so a failover may undo what is listed.
     ///
     /// # Errors
     /// The store did not answer.

@@ -9,7 +9,7 @@ use bson::{Bson, Document, doc};
 
 use super::{
     batch::{BATCH, by_key, in_batch},
-    pages::{id_of, page, place},
+    pages::{by_id, id_of, page, place},
 };
 use crate::{
     model::{Holder, Kind, LockId, Namespace, SessionId, Term, Who, Why},
@@ -89,8 +89,26 @@ pub(crate) async fn list_locks(
     at_most: usize,
     limit: Duration,
 ) -> CommandResult<Page<LockRecord>> {
-    let filter = locks_of(&namespace, kind.as_ref(), id_of(place(after)?));
-    store.page_by_id(&store.names().locks, filter, 1, at_most, read_lock, limit).await
+    let at_most = at_most.max(1);
+    let wanted = listed_locks(&namespace, kind.as_ref(), id_of(place(after)?), at_most);
+    page(store.find(&store.names().locks, wanted, limit).await?, at_most, read_lock, by_id)
+}
+
+/// Lists locks as the primary has them now: a list informs and grants nothing (R11), and what a majority has may still
+/// name the holder before. Of tasks the members of a spread make their plans, so those are what a majority has.
+pub(crate) fn listed_locks(
+    namespace: &Namespace,
+    kind: Option<&Kind>,
+    after: Option<Bson>,
+    at_most: usize,
+) -> Find {
+    Find {
+        filter: locks_of(namespace, kind, after),
+        sort: Some(doc! { "_id": 1 }),
+        at_most: Some(at_most.saturating_add(1)),
+        local: kind.is_none_or(|kind| kind.spread().is_none()),
+        ..Find::default()
+    }
 }
 
 /// The locks of a namespace, of one kind or of all, by the order of their ids. What they come after may be forged, so

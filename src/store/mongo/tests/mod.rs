@@ -1,5 +1,6 @@
 //! Snapshots of the commands sent to a server: no test here needs one.
 
+mod lists;
 mod lock_writes;
 mod schedule_writes;
 mod session_writes;
