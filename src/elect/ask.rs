@@ -155,6 +155,19 @@ impl KeyRequest {
         })
     }
 
+    /// Limits the time for which the key is held, counted from the grant, so that a job that hangs does not keep it:
+    /// then the job is cancelled by its lease's [token](Lease::token), and `stop_grace` later dropped, and the key is
+    /// released. Its end names [`Loss::TimedOut`](crate::Loss::TimedOut). Default: no limit.
+    ///
+    /// What cannot be dropped is told and keeps the key: a job that blocks until it returns, a guard until it is
+    /// dropped. A campaign contends again, after a pause as for a job that failed.
+    pub fn timeout(self, time: Duration) -> Self {
+        self.and(|wants| {
+            wants.timeout = Some(time);
+            Ok(())
+        })
+    }
+
     /// Runs a job under the lock if the key is free.
     ///
     /// Answers as soon as that is decided; the job runs on a task of its own. It should return soon after

@@ -110,6 +110,21 @@ impl LeaseCell {
         self.session.enter(self, self.granted, || self.engine.lease_granted(self))
     }
 
+    /// Cancels what runs under it when it takes longer than it may: on the engine's runtime, whatever the job does to
+    /// the program's.
+    pub(super) fn end_in_time(self: &Arc<Self>) {
+        let Some(after) = self.wants.timeout else { return };
+        let lease = self.clone();
+        self.engine.work.spawn(async move {
+            tokio::select! {
+                biased;
+                // Also as it is given back.
+                () = lease.token.cancelled() => {}
+                () = tokio::time::sleep(after) => lease.cancel(&Loss::TimedOut { after }),
+            }
+        });
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, LeaseState> {
         locked(&self.state)
     }

@@ -186,6 +186,7 @@ impl KeyState {
         );
         let outcome = if lease.begin() {
             self.lease = Some(lease.clone());
+            lease.end_in_time();
             let hold = Hold::new(lease.clone(), pending.life);
             if engine.is_closed() {
                 // It is given back as this is dropped.

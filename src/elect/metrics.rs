@@ -59,7 +59,7 @@ const METRICS: &[(Kind, &str, Unit, &str)] = &[
         Kind::Counter,
         "tenure_lost_total",
         Unit::Count,
-        "leases lost against the program's will: expired, revoked, declared_dead, vanished, probe",
+        "leases lost against the program's will: expired, revoked, declared_dead, vanished, timed_out, probe",
     ),
     (
         Kind::Counter,
@@ -127,7 +127,10 @@ pub(crate) fn begin(engine: &Engine) {
     add("tenure_held", [namespace, ("kind", "lock")], 0.0);
     for reason in Loss::UNWANTED {
         count("tenure_lost_total", [namespace, ("reason", reason)], 0);
-        count("tenure_sessions_lost_total", [namespace, ("reason", reason)], 0);
+        // It is a job that has a timeout.
+        if *reason != "timed_out" {
+            count("tenure_sessions_lost_total", [namespace, ("reason", reason)], 0);
+        }
     }
     for work in Work::ALL {
         count("tenure_failed_calls_total", [namespace, ("work", work.name())], 0);

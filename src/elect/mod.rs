@@ -20,6 +20,7 @@
 //! | call | gives up | awaits the end of the job | the store shows afterwards | for |
 //! |---|---|---|---|---|
 //! | the job returns | its key | | passed on; a [campaign](Campaign) contends again after a rest | the job |
+//! | the [timeout](KeyRequest::timeout) of a request is over | its key | | as when the job returns | what may hang |
 //! | [`Elect::unlock`] | one key, whatever holds it here | yes, and the release | passed on; held as long as a [`Guard`] of it is kept; a campaign contends again after a rest | any code that knows the key |
 //! | [`Elect::release_all`] | all keys of this instance, tasks and schedules too | yes, and the releases | passed on; campaigns and spreads go on | operators |
 //! | [`Guard::release`], [`Guards::release`] | the guard's keys | yes, and the releases | passed on | the code that has the guard |

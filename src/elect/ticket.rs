@@ -30,4 +30,5 @@ pub(crate) struct Wants {
     pub(crate) value: Option<Value>,
     pub(crate) lock_delay: Duration,
     pub(crate) at_least: Duration,
+    pub(crate) timeout: Option<Duration>,
 }

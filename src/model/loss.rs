@@ -46,13 +46,20 @@ pub enum Loss {
     Moved,
     /// The engine closes.
     Closed,
+    /// The job took longer than its [timeout](crate::elect::KeyRequest::timeout).
+    TimedOut {
+        /// The timeout.
+        #[serde(rename = "after_ms", serialize_with = "crate::model::serial::ms")]
+        after: Duration,
+    },
     /// The program did not answer: its liveness probe failed, or its runtime did not pick up what it was granted.
     Probe,
 }
 
 impl Loss {
     /// The words for the losses that the program did not want.
-    pub(crate) const UNWANTED: &[&str] = &["expired", "revoked", "declared_dead", "vanished", "probe"];
+    pub(crate) const UNWANTED: &[&str] =
+        &["expired", "revoked", "declared_dead", "vanished", "timed_out", "probe"];
 
     /// Returns its name in a word, as in logs and metrics.
     #[must_use]
@@ -65,6 +72,7 @@ impl Loss {
             Self::Resigned => "resigned",
             Self::Moved => "moved",
             Self::Closed => "closed",
+            Self::TimedOut { .. } => "timed_out",
             Self::Probe => "probe",
         }
     }
@@ -92,6 +100,7 @@ impl fmt::Display for Loss {
             Self::Resigned => f.write_str("resigned"),
             Self::Moved => f.write_str("the task moves to another instance"),
             Self::Closed => f.write_str("the engine is closing"),
+            Self::TimedOut { after } => write!(f, "the job took longer than its timeout of {after:?}"),
             Self::Probe => f.write_str("the liveness probe failed"),
         }
     }

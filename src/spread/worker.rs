@@ -477,6 +477,7 @@ impl Worker {
                 | Loss::Vanished { .. }
                 | Loss::Resigned
                 | Loss::Closed
+                | Loss::TimedOut { .. }
                 | Loss::Probe,
             )
             | None => TaskEnd::Over,

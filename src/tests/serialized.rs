@@ -76,7 +76,7 @@ fn held_by() -> HeldBy {
     }
 }
 
-fn losses() -> [Loss; 8] {
+fn losses() -> [Loss; 9] {
     let by = || "ops".parse().unwrap();
     [
         Loss::Expired { unreachable_for: SECOND * 25, not_running_for: Duration::ZERO },
@@ -86,6 +86,7 @@ fn losses() -> [Loss; 8] {
         Loss::Resigned,
         Loss::Moved,
         Loss::Closed,
+        Loss::TimedOut { after: SECOND * 90 },
         Loss::Probe,
     ]
 }
@@ -106,6 +107,7 @@ fn a_lease_is_lost_for_a_reason_that_a_reader_can_match_on() {
         {"kind":"resigned"}
         {"kind":"moved"}
         {"kind":"closed"}
+        {"kind":"timed_out","after_ms":90000}
         {"kind":"probe"}"#]],
     );
 }

@@ -17,6 +17,7 @@ mod queue;
 mod rules;
 mod sessions;
 mod sooner;
+mod timeouts;
 mod troubles;
 mod undriven;
 mod within;
