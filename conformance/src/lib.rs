@@ -290,6 +290,7 @@ macro_rules! conformance_tests {
             an_attempt_that_was_the_last_is_not_replaced
             of_claims_that_race_one_wins
             an_attempt_ends_as_it_says
+            an_end_may_become_the_last
             an_attempt_ends_once
             only_the_attempt_on_record_ends
             a_tick_nobody_claimed_cannot_end

@@ -220,6 +220,25 @@ pub async fn an_attempt_ends_as_it_says(fixture: &Fixture) {
     }
 }
 
+/// An end that another attempt might have followed becomes the last by a finish of its outcome, for ever. Neither
+/// its time nor its error changes, and no other finish changes anything.
+pub async fn an_end_may_become_the_last(fixture: &Fixture) {
+    for (instant, outcome) in (1..).zip(Outcome::ALL) {
+        let claim = claim(&run(&fixture.schedule("nightly"), instant), fixture.session(), 1);
+        claimed(fixture, &claim).await;
+        let said = FinishRun { error: Some(why("no disk")), ..finish(&claim, outcome) };
+        let ClaimAnswer::Yours(first) = end(fixture, said.clone()).await else { panic!("it must end") };
+        let other = if outcome == Outcome::Failed { Outcome::Abandoned } else { Outcome::Failed };
+        let others = FinishRun { last: true, ..finish(&claim, other) };
+        assert_eq!(end(fixture, others).await, ClaimAnswer::Yours(first.clone()), "another outcome");
+        let is_last = FinishRun { last: true, error: None, ..said.clone() };
+        let known = first.finish.clone().unwrap();
+        let expected = with!(first; finish: Some(with!(known; last: true)));
+        assert_eq!(end(fixture, is_last).await, ClaimAnswer::Yours(expected.clone()));
+        assert_eq!(end(fixture, said).await, ClaimAnswer::Yours(expected), "it stays the last");
+    }
+}
+
 /// The first end stays: a finish sent again, or another, changes nothing.
 pub async fn an_attempt_ends_once(fixture: &Fixture) {
     let claim = claim(&run(&fixture.schedule("nightly"), 1000), fixture.session(), 1);

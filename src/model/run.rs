@@ -177,8 +177,8 @@ pub struct Finish {
     pub outcome: Outcome,
     /// Error that the job reported.
     pub error: Option<Why>,
-    /// By the policies of that time no attempt follows. Later policies change nothing of that. Records of earlier
-    /// versions do not say it, which is read as no.
+    /// No attempt follows, by the policies of that time, or as the one that was to follow made way for another tick.
+    /// Later policies change nothing of that. Records of earlier versions do not say it, which is read as no.
     pub last: bool,
 }
 

@@ -246,8 +246,9 @@ operations! {
     /// reads the mark when it becomes the owner, and claims nothing at or below it.
     Claim, WRITE "claim a tick": claim(claim: Claim) -> ClaimAnswer;
 
-    /// Writes what came of an attempt, if it is the one on record and has no end yet. Answers with
-    /// the run as it is afterwards: a late finish finds another attempt, or an end.
+    /// Writes what came of an attempt, if it is the one on record and has no end yet. An end of the same outcome that
+    /// another attempt might have followed becomes the [last](FinishRun::last), if this says so; nothing else of it
+    /// changes. Answers with the run as it is afterwards: a late finish finds another attempt, or an end.
     Finish, WRITE "finish a run": finish(finish: FinishRun) -> ClaimAnswer;
 
     /// Entries of a schedule's ledger, the last in their order first, with its mark: every run up to that

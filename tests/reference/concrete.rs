@@ -170,8 +170,9 @@ impl Runner {
                 });
                 Op::Claim(Claim { run, session, holder, term: Term::new(term), attempt, instead_of, skipped })
             }
-            Step::Finish { schedule, instant, entry, right, outcome, who, attempt } => {
-                Op::Finish(self.finish(self.run(schedule, instant, entry), right, outcome, who, attempt))
+            Step::Finish { schedule, instant, entry, right, outcome, who, attempt, last } => {
+                let finish = self.finish(self.run(schedule, instant, entry), right, outcome, who, attempt);
+                Op::Finish(FinishRun { last: last || finish.last, ..finish })
             }
             Step::PurgeRuns { schedule, old_only, keep } => {
                 let older_than = if old_only { YEARS } else { Duration::ZERO };

@@ -191,6 +191,7 @@ pub(crate) enum Step {
         outcome: u8,
         who: Who,
         attempt: u32,
+        last: bool,
     },
     PurgeRuns {
         schedule: usize,
@@ -370,11 +371,10 @@ fn run_step() -> impl Strategy<Value = Step> {
                 Step::Claim { schedule, instant, entry, says, who, term, attempt, instead }
             }
         ),
-        6 => (0..SCHEDULES, -2..5_i64, entry(), prop::bool::weighted(0.7), 0..7_u8, who(), 1..3_u32).prop_map(
-            |(schedule, instant, entry, right, outcome, who, attempt)| {
-                Step::Finish { schedule, instant, entry, right, outcome, who, attempt }
-            }
-        ),
+        6 => (0..SCHEDULES, -2..5_i64, entry(), prop::bool::weighted(0.7), 0..7_u8, who(), 1..3_u32, any::<bool>())
+            .prop_map(|(schedule, instant, entry, right, outcome, who, attempt, last)| {
+                Step::Finish { schedule, instant, entry, right, outcome, who, attempt, last }
+            }),
         1 => (0..SCHEDULES, any::<bool>(), 0..4_usize)
             .prop_map(|(schedule, old_only, keep)| Step::PurgeRuns { schedule, old_only, keep }),
         1 => (0..SCHEDULES, 1..4_usize)

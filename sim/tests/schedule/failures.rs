@@ -8,7 +8,7 @@ use std::{
 use tenure::{
     Event, Lease,
     elect::EventStream,
-    model::{Outcome, StoreTime, Why},
+    model::{Outcome, RunRecord, StoreTime, Why},
     schedule::{Failure, OnCrash, Overlap, Retries, ScheduleBuilder, Tick},
     testing::{Fault, Operation},
 };
@@ -217,6 +217,48 @@ async fn a_try_that_makes_way_for_the_next_tick_is_told_as_failed() {
         [(1, failed, false), (2, nobody, true), (1, failed, false), (2, failed, true)],
         "of each tick there is one that is the last"
     );
+}
+
+/// An order whose job fails just before the full hour, the tick of which displaces its other tries. Then the owner
+/// closes, and another instance has the schedule.
+async fn with_an_order_displaced(away: &[Operation]) -> (Crew, Reported) {
+    let (crew, told) = (Crew::new(), Reported::default());
+    let rests = Retries { tries: 3, first: 40 * SECOND, longest: 40 * SECOND };
+    let set = |new: ScheduleBuilder| told.by(new.overlap(Overlap::Cancel).retries(rests));
+    let job = |tick: Tick, _| async move {
+        if tick.is_ordered() { Err("the disk is full".to_owned()) } else { Ok(()) }
+    };
+    let one = crew.with_job("a", HOURLY, set, job).await;
+    pass(HOUR - 10 * SECOND).await;
+    one.schedule.as_ref().unwrap().run_now(Why::new("to see it").unwrap()).await.unwrap();
+    pass(5 * SECOND).await;
+    one.faulty.intercept().always(away, Fault::Swallowed);
+    let two = crew.with_job("b", HOURLY, set, job).await;
+    pass(10 * MINUTE).await;
+    one.elect.close().await;
+    one.faulty.intercept().heal();
+    pass(10 * MINUTE).await;
+    two.elect.close().await;
+    (crew, told)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_whose_retry_made_way_is_over_for_the_next_owner_too() {
+    let (crew, told) = with_an_order_displaced(&[]).await;
+    assert_eq!(crew.told().await, ["00:59:50 ordered failed 1", "01:00:00 succeeded 1"]);
+    assert!(crew.ledger().await.iter().all(RunRecord::is_over), "{:?}", crew.ledger().await);
+    assert_eq!(told.all(), [(at(3590), "failed after 1 attempt: the disk is full".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_made_way_is_told_only_once_that_is_on_record() {
+    let (crew, told) = with_an_order_displaced(&[Operation::Finish]).await;
+    assert_eq!(
+        crew.told().await[0],
+        "00:59:50 ordered failed 3",
+        "the next owner tries it, as it reads no end"
+    );
+    assert_eq!(told.all(), [(at(3590), "failed after 3 attempts: the disk is full".to_owned())]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -189,7 +189,8 @@ impl Driver {
     ) -> AttemptResult {
         let ended = self.now_or(attempt.instant);
         let may_try_again = self.may_try_again(attempt, &end);
-        let written = self.finish(claim, &end).await;
+        let goes_on = self.spec.policies.goes_on_after(end.outcome, attempt.number);
+        let written = self.finish(claim, &end, !goes_on).await;
         let rest = series.rests.next(self.engine.entropy.roll());
         let rested = if may_try_again {
             self.rest(series.ticks, series.subscription, attempt.entry, begun, rest).await
@@ -199,12 +200,16 @@ impl Driver {
         if rested == Rested::Well {
             return AttemptResult::Retry;
         }
+        let written = match written {
+            // On record before it is told: else the next owner would take it for a run to be tried again.
+            Some(_) if rested == Rested::Displaced => self.finish(claim, &end, true).await,
+            written => written,
+        };
         let Series { ticks, first_begun, .. } = series;
         // It is on until there is no other attempt.
         let ended = if may_try_again { self.now_or(attempt.instant) } else { ended };
         ticks.ended(first_begun.unwrap_or(begun), ended);
         if let Some(run) = &written {
-            let goes_on = self.spec.policies.goes_on_after(end.outcome, attempt.number);
             self.report_if_failed(run, &end, goes_on, rested);
         }
         match written {
@@ -412,7 +417,7 @@ impl Driver {
 
     /// Records the outcome, also after the lease is cancelled: no other instance has the schedule before this one has
     /// let go of it.
-    async fn finish(&self, claim: &Claim, end: &AttemptEnd) -> Option<RunRecord> {
+    async fn finish(&self, claim: &Claim, end: &AttemptEnd, last: bool) -> Option<RunRecord> {
         let finish = FinishRun {
             run: claim.run.clone(),
             session: claim.session,
@@ -420,7 +425,7 @@ impl Driver {
             attempt: claim.attempt,
             outcome: end.outcome,
             error: end.error.as_deref().map(Why::shortened),
-            last: !self.spec.policies.goes_on_after(end.outcome, claim.attempt),
+            last,
         };
         let late = LateOutcome { finish: finish.clone(), on_failure: self.spec.on_failure.clone() };
         let outcome = RunOutcome::new(&self.engine, &self.unwritten, late);

@@ -42,8 +42,12 @@ impl<R: Rows> Step<'_, R> {
             Ok(None) => return Ok(ClaimAnswer::Absent),
             Ok(Some(record)) => record,
         };
-        if record.is_claimed_by(session, term, attempt) && record.finish.is_none() {
-            record.finish = Some(Finish { at: self.now, outcome, error, last });
+        if record.is_claimed_by(session, term, attempt) {
+            match &mut record.finish {
+                end @ None => *end = Some(Finish { at: self.now, outcome, error, last }),
+                Some(end) if last && !end.last && end.outcome == outcome => end.last = true,
+                Some(_) => return Ok(ClaimAnswer::of(record, session, term, attempt)),
+            }
             self.rows.put_run(&record)?;
         }
         Ok(ClaimAnswer::of(record, session, term, attempt))

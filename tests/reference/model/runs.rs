@@ -67,8 +67,10 @@ impl Model {
             return Ok(());
         };
         let ours = on_record.is(*session, *term, *attempt);
-        if ours && on_record.end.is_none() {
-            on_record.end = Some((*outcome, error.clone(), *last));
+        match &mut on_record.end {
+            end @ None if ours => *end = Some((*outcome, error.clone(), *last)),
+            Some((known, _, is_last)) if ours && known == outcome => *is_last |= *last,
+            _ => {}
         }
         on_record.answered(ours, answer)
     }

@@ -90,12 +90,23 @@ pub(crate) async fn finish(
 
 pub(crate) fn finish_statement(finish: &FinishRun) -> Statement {
     let error: Bson = finish.error.as_ref().map_or(Bson::Null, |error| literal_text(&error).into());
-    let end = doc! { "finish": ended_now(finish.outcome, error, finish.last) };
+    let (mut end, mut may_end) =
+        (ended_now(finish.outcome, error, finish.last), doc! { "$eq": ["$finish", null] });
+    if finish.last {
+        // No attempt follows an end that one might have followed.
+        let might_go_on = doc! { "$and": [
+            { "$eq": ["$finish.outcome", finish.outcome.as_str()] },
+            { "$ne": ["$finish.last", true] },
+        ] };
+        may_end = doc! { "$or": [may_end, might_go_on] };
+        end = doc! { "$mergeObjects": [end, "$finish", { "last": true }] };
+    }
     let condition = doc! { "$and": [
         is_sane_run(),
         is_attempt(finish.session, finish.term, finish.attempt),
-        { "$eq": ["$finish", null] },
+        may_end,
     ] };
+    let end = doc! { "finish": end };
     Statement::pipeline(doc! { "_id": run_id(&finish.run) }, changed_if(condition, overlaid(doc! {}, end)))
 }
 
