@@ -447,7 +447,10 @@ impl Worker {
         let (engine, lock, taken) =
             (self.engine.clone(), self.lease.lock().clone(), self.lease.acquired_at());
         match self.attend(async move { engine.look(lock).await }).await {
-            Ok(LockSeen::Found(record)) => FailureRow::of(&record.past, taken, well),
+            Ok(LockSeen::Found(record)) => {
+                let now = self.store_now(self.engine.clock.now());
+                FailureRow::of(&record.past, taken, now, well)
+            }
             // Then the row begins anew: one more try does no harm.
             _ => None,
         }

@@ -222,33 +222,61 @@ async fn a_bad_machine_with_three_tasks_gets_nothing_but_probes_as_long_as_it_is
     assert!(mended.elapsed() <= SECOND * 900, "{:?}", counts(&pods));
 }
 
+/// An instance whose tasks fail while the flag is set, those of these numbers.
+async fn join_breaking(
+    team: &Team,
+    holder: &str,
+    broken: &Arc<AtomicBool>,
+    breaks: impl Fn(usize) -> bool + Send + Sync + 'static,
+) -> Player {
+    let (elect, gate, counts) = team.elect(holder).await;
+    let (job, broken) = (team.job(holder), broken.clone());
+    let job = move |task: Task, lease: Lease| {
+        let may_break = breaks(task.key().as_str()["task-".len()..].parse().unwrap());
+        let (run, broken) = (job(task, lease), broken.clone());
+        async move {
+            let breaks = async {
+                while !may_break || !broken.load(Ordering::Relaxed) {
+                    tokio::time::sleep(SECOND).await;
+                }
+            };
+            tokio::select! {
+                biased;
+                () = breaks => Err("no such device".to_owned()),
+                ended = run => ended,
+            }
+        }
+    };
+    let spread = elect.spread(SPREAD).tasks(team.keys()).tries(1).run(job).unwrap();
+    Player { elect, spread, gate, counts }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_member_gives_up_counts_while_the_clock_is_behind_the_beginning_of_its_session() {
+    let team = Team::new(20);
+    let broken = Arc::new(AtomicBool::new(false));
+    let mut pods = Vec::new();
+    for pod in 0..4 {
+        pods.push(join_breaking(&team, &format!("pod-{pod}"), &broken, move |_| pod == 1).await);
+    }
+    team.settled(&pods).await;
+    team.clock.step_wall_back(SECOND * 3600);
+    // By then it is believed.
+    tokio::time::sleep(SECOND * 400).await;
+    broken.store(true, Ordering::Relaxed);
+    tokio::time::sleep(SECOND * 20).await;
+    assert_eq!(team.registry.running(), 20, "{:?}", counts(&pods));
+    assert_eq!(pods[1].count(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failing_member_that_has_its_part_is_not_probed_and_like_the_others_after_an_hour() {
     let team = Team::new(30);
     let broken = Arc::new(AtomicBool::new(false));
     let mut pods = Vec::new();
     for pod in 0..3 {
-        let (name, broken) = (format!("pod-{pod}"), broken.clone());
-        let (elect, gate, counts) = team.elect(&name).await;
-        let job = team.job(&name);
-        let job = move |task: Task, lease: Lease| {
-            let number: usize = task.key().as_str()["task-".len()..].parse().unwrap();
-            let (run, broken) = (job(task, lease), broken.clone());
-            async move {
-                let breaks = async {
-                    while pod != 2 || number % 2 == 1 || !broken.load(Ordering::Relaxed) {
-                        tokio::time::sleep(SECOND).await;
-                    }
-                };
-                tokio::select! {
-                    biased;
-                    () = breaks => Err("no such device".to_owned()),
-                    ended = run => ended,
-                }
-            }
-        };
-        let spread = elect.spread(SPREAD).tasks(team.keys()).tries(1).run(job).unwrap();
-        pods.push(Player { elect, spread, gate, counts });
+        let breaks = move |task: usize| pod == 2 && task.is_multiple_of(2);
+        pods.push(join_breaking(&team, &format!("pod-{pod}"), &broken, breaks).await);
     }
     team.settled(&pods).await;
     // One gives up some of its tasks, and is mended before any other knows that it fails. Then others come, and what it

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::is_ahead;
 use crate::{
     model::StoreTime,
     store::{FailureRow, Past},
@@ -31,12 +32,14 @@ impl FailureRow {
     }
 
     /// The row that goes on if the task fails for a member that took it at `taken`, latest holder first: it is over if a
-    /// holder had the task for longer than `well` and did not give it up.
-    pub(crate) fn of(past: &[Past], taken: StoreTime, well: Duration) -> Option<Self> {
+    /// holder had the task for longer than `well` and did not give it up. One that began ahead of the clock begins anew:
+    /// a rest is a part of its length, which nobody can tell.
+    pub(crate) fn of(past: &[Past], taken: StoreTime, now: StoreTime, well: Duration) -> Option<Self> {
         for last in past {
             if let Some(found) = last.note.as_ref().and_then(Self::read) {
                 let open = last.to.plus(found.rest(false, last.to));
-                return (taken.since(open) <= FORGOTTEN).then_some(found);
+                let goes_on = taken.since(open) <= FORGOTTEN && !is_ahead(found.since, now);
+                return goes_on.then_some(found);
             }
             if last.to.since(last.from) > well {
                 return None;
@@ -103,7 +106,7 @@ mod tests {
     fn a_row_of_failures_goes_on_over_holders_until_one_of_them_worked() {
         let well = SECOND * 30;
         let gave_up = |to: i64| past("a", to - 20, to, Some(failed(0, &["b", "a"]).note()));
-        let row = |past: &[Past], taken: i64| FailureRow::of(past, at(taken), well);
+        let row = |past: &[Past], taken: i64| FailureRow::of(past, at(taken), at(taken), well);
         assert_eq!(row(&[], 100), None);
         assert_eq!(row(&[gave_up(60)], 66), Some(failed(0, &["b", "a"])));
         // One that had it for a moment only, and was not to blame.
@@ -111,5 +114,7 @@ mod tests {
         assert_eq!(row(&[past("b", 66, 97, None), gave_up(60)], 98), None, "it worked");
         assert_eq!(row(&[gave_up(60)], 65 + 3600), Some(failed(0, &["b", "a"])));
         assert_eq!(row(&[gave_up(60)], 66 + 3600), None, "nobody tried for an hour");
+        assert_eq!(row(&[gave_up(60)], -60), Some(failed(0, &["b", "a"])), "clocks differ a little");
+        assert_eq!(row(&[gave_up(60)], -61), None, "the clock was set back");
     }
 }

@@ -222,8 +222,10 @@ impl SpreadView {
                 if one.until(due.now).is_none_or(|until| due.is_over(until)) {
                     continue;
                 }
-                // One that was started anew may have been mended.
-                let same = names.get(&one.by).into_iter().flatten().filter(|(_, began)| one.at >= *began);
+                // One that was started anew may have been mended. If the clock was set back since it began, nobody can tell.
+                let counts = |began: StoreTime| one.at >= began || is_ahead(began, due.now);
+                let same = names.get(&one.by).into_iter().flatten();
+                let same: Vec<_> = same.filter(|(_, began)| counts(*began)).collect();
                 for (by, _) in same {
                     let since =
                         |own: bool| held.filter(|(holder, _)| (holder == by) == own).map(|(_, since)| since);
