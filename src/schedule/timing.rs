@@ -38,6 +38,14 @@ use crate::{
 /// | `0 0 1,2 * */2` | the 1st and the 2nd, on a Sunday, Tuesday, Thursday or Saturday | of January 2026: 1 |
 /// | `0 0 L * *` | the last day of the month | of January 2026: 31 |
 ///
+/// Weekdays are counted from Sunday, 0, as in any crontab. Quartz counts from Sunday, 1, and writes `?` for the other
+/// field: beside a `?` numbers of weekdays are refused, and names are not.
+///
+/// # An instant that is past
+/// An `@at` that is past when it is stored, and that the ledger does not know, is a late tick: it runs at once if its
+/// [misfire window](super::Misfire) lasts, and is recorded as too late otherwise. So a program that is started anew gives
+/// the same instant without harm. Later than `retention.runs` it is always too late: by then its record may be gone.
+///
 /// # Changes of the clocks
 /// A time that they skip is run once, right after the gap, and one that comes twice at its first, as Vixie's cron does
 /// it. An expression whose seconds, minutes or hours begin with `*` follows the clocks: nothing is run for what they

@@ -61,10 +61,39 @@ pub(super) fn read(fields: &[&str], name: &ScheduleName) -> Result<(String, bool
     let read: Result<Vec<_>, _> =
         known.iter().zip(fields).map(|(known, text)| known.read(text, name)).collect();
     let mut read = read?;
+    if let Some(problem) = counted_otherwise(fields[count - 3], fields[count - 1]) {
+        return Err(problem);
+    }
     if needs_both(&read[count - 3], &read[count - 1]) {
         read[count - 1].insert(0, '+');
     }
     Ok((read.join(" "), wildcard))
+}
+
+/// Returns what is wrong with numbers of weekdays beside a `?`: that is how Quartz writes, and there Sunday is 1.
+fn counted_otherwise(day: &str, weekday: &str) -> Option<String> {
+    let here = by_names(weekday, 0).filter(|here| day == "?" && here != weekday)?;
+    let quartz = by_names(weekday, 1).unwrap_or_else(|| "nothing".to_owned());
+    Some(format!(
+        "has the weekday \"{weekday}\" beside a ?, which means {here} here and {quartz} in Quartz: write names"
+    ))
+}
+
+/// Returns a field of weekdays with names for its numbers, where Sunday is that number; nothing if one has no name.
+fn by_names(weekdays: &str, sunday: usize) -> Option<String> {
+    let name = |day: &str| match day.parse::<usize>().ok().filter(|_| is_number(day)) {
+        Some(number) => Some(WEEKDAYS[number.checked_sub(sunday)? % WEEKDAYS.len()].to_owned()),
+        None => Some(day.to_owned()),
+    };
+    let (and, items) = weekdays.split_at(usize::from(weekdays.starts_with('+')));
+    let items = items.split(',').map(|item| {
+        // What follows is no weekday.
+        let (days, rest) = item.split_at(item.find(['/', '#', 'L']).unwrap_or(item.len()));
+        let days: Option<Vec<_>> = days.split('-').map(name).collect();
+        Some(days?.join("-") + rest)
+    });
+    let items: Option<Vec<_>> = items.collect();
+    Some(and.to_owned() + &items?.join(","))
 }
 
 /// Returns whether croner needs to know that a day must match both its fields. Vixie's rule again: if one of them

@@ -25,6 +25,7 @@ fn days_are_those_of_the_calendar() {
     assert_eq!(days("0 0 13 * +FRI", 3), "2026-02-13 2026-03-13 2026-11-13");
     assert_eq!(days("0 0 13 * FRI", 4), "2026-01-02 2026-01-09 2026-01-13 2026-01-16");
     assert_eq!(days("0 0 ? JAN-mar SAT-SUN", 4), "2026-01-03 2026-01-04 2026-01-10 2026-01-11");
+    assert_eq!(days("0 0 ? * */2", 3), "2026-01-03 2026-01-04 2026-01-06");
     assert_eq!(days("@daily", 2), "2026-01-02 2026-01-03");
     assert_eq!(days("@yearly", 2), "2027-01-01 2028-01-01");
     assert_eq!(days("@weekly", 2), "2026-01-04 2026-01-11");
@@ -228,6 +229,9 @@ const WRONG: &[&str] = &[
     "* * * * 5#6",
     "* * * * 5#2L",
     "* * * * #2",
+    "0 0 9 ? * 2-6",
+    "0 0 ? * 5#3,1L",
+    "0 0 ? * +0-4/2",
     "H(5) * * * *",
     "H(0-60) * * * *",
     "H(9-3) * * * *",
@@ -314,6 +318,9 @@ fn a_refusal_of_an_expression_names_the_value_and_the_rule() {
         the expression "* * * * 5#6" has the weekday "5#6", which must have a number from 1 to 5, or L, after the #
         the expression "* * * * 5#2L" has the weekday "5#2L", which is not a number, a range, a step, or a name such as MON
         the expression "* * * * #2" has the weekday "#2", which is not a number, a range, a step, or a name such as MON
+        the expression "0 0 9 ? * 2-6" has the weekday "2-6" beside a ?, which means TUE-SAT here and MON-FRI in Quartz: write names
+        the expression "0 0 ? * 5#3,1L" has the weekday "5#3,1L" beside a ?, which means FRI#3,MONL here and THU#3,SUNL in Quartz: write names
+        the expression "0 0 ? * +0-4/2" has the weekday "+0-4/2" beside a ?, which means +SUN-THU/2 here and nothing in Quartz: write names
         the expression "H(5) * * * *" has the minute "H(5)", which is not one of H, H/15, H(0-29) or H(0-29)/10
         the expression "H(0-60) * * * *" has the minute "H(0-60)", which must stay within H(0-59)
         the expression "H(9-3) * * * *" has the minute "H(9-3)", which must stay within H(0-59)
