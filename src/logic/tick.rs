@@ -149,8 +149,8 @@ pub(crate) struct Ticks {
 }
 
 impl Ticks {
-    /// Goes on from what the ledger says: `runs` are its last entries, last first, back to one that is not
-    /// ahead of the clock.
+    /// Goes on from what the ledger says: `runs` are its last entries, last first, [enough](Self::are_enough) of them.
+    /// A single instant that was past already when it was stored, and is not in the ledger, is late.
     pub(crate) fn load(
         calendar: Calendar,
         policies: Policies,
@@ -163,6 +163,10 @@ impl Ticks {
         let defined = record.definition.as_ref().map(|definition| definition.since);
         let dealt_with = runs.iter().filter(|run| run.id.entry != Entry::Order).map(|run| run.id.instant);
         let cursor = dealt_with.chain(defined).filter(|at| is_believable(*at, now)).max().unwrap_or(now);
+        let overlooked = calendar.only(defined.unwrap_or(now)).filter(|only| {
+            let is_it = |run: &RunRecord| !is_order(run) && run.id.instant == *only;
+            *only <= cursor && Some(*only) > record.mark && !runs.iter().any(is_it)
+        });
         let mut ticks = Self {
             calendar,
             policies,
@@ -174,7 +178,7 @@ impl Ticks {
             mark: record.mark,
             hold: PauseView::load(record, runs, cursor, now),
             orders: VecDeque::new(),
-            backlog: VecDeque::new(),
+            backlog: overlooked.into_iter().collect(),
             unsettled: Vec::new(),
             busy: RunSpans::default(),
             failures: 0,
@@ -211,9 +215,13 @@ impl Ticks {
         run.id.entry == Entry::Tick && run.id.instant > self.cursor
     }
 
-    /// Returns whether the last entries of a ledger, last first, go back far enough to go on from.
-    pub(crate) fn are_enough(runs: &[RunRecord], now: StoreTime) -> bool {
-        runs.iter().any(|run| run.id.entry != Entry::Order && is_believable(run.id.instant, now))
+    /// Returns whether the last entries of a ledger, last first, go back far enough to go on from: to one that is not
+    /// ahead of the clock, and to the only instant there is.
+    pub(crate) fn are_enough(runs: &[RunRecord], only: Option<StoreTime>, now: StoreTime) -> bool {
+        runs.iter().any(|run| {
+            let at = run.id.instant;
+            run.id.entry != Entry::Order && is_believable(at, now) && only.is_none_or(|only| at <= only)
+        })
     }
 
     /// Takes in the record: a pause, its end, or orders to run now.
@@ -344,7 +352,7 @@ impl Ticks {
 
     /// Returns whether another calendar says the same of what is not dealt with yet.
     pub(crate) fn agree_with(&self, other: &Calendar, now: StoreTime) -> bool {
-        self.calendar.agrees(other, self.cursor, now, self.since, COUNTED)
+        self.backlog.is_empty() && self.calendar.agrees(other, self.cursor, now, self.since, COUNTED)
     }
 
     /// Returns what was due and not run when the timing in the record was stored.

@@ -105,6 +105,11 @@ impl Driver {
             let Some(now) = self.now().await else { return };
             let ScheduleSpec { calendar, policies, .. } = &*self.spec;
             let mut policies = *policies;
+            let since = record.definition.as_ref().map_or(now, |definition| definition.since);
+            if calendar.only(since).is_some_and(|only| only <= since) {
+                // Later than that the schedule may have run, and been removed since.
+                policies.misfire = policies.misfire.within(self.engine.config.retention_runs());
+            }
             if self.engine.flaws.has(Flaw::SettleTwice) {
                 policies.on_crash = OnCrash::default();
             }

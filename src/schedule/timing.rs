@@ -20,7 +20,7 @@ use crate::{
 /// | `H H(0-5) * * *`, `H/15 * * * *` | any minute, at night; four times an hour: whichever the schedule's name says |
 /// | `@yearly`, `@monthly`, `@weekly`, `@daily`, `@hourly` | at its first minute |
 /// | `@every 90s` | since 1970, shifted by the schedule's name; up to 366 days |
-/// | `@at 2026-11-21T03:00:00Z` | once, unless that is past when it is first stored; without the `Z`, by the clocks of the zone |
+/// | `@at 2026-11-21T03:00:00Z` | once; [at once](#an-instant-that-is-past) if that is past; without the `Z`, by the clocks of the zone |
 /// | `@after 10m` | once, so long after the schedule was first stored with this expression |
 ///
 /// # Days

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use futures::FutureExt;
 use tenure::{
     Elect, Error, Event,
-    schedule::{ScheduleBuilder, Timing},
+    schedule::{Misfire, ScheduleBuilder, Timing},
     store::{Define, Definition, StoreExt},
     testing::{Counts, Operation},
 };
@@ -150,6 +151,53 @@ async fn a_one_time_schedule_is_run_once_however_often_it_is_defined() {
     let _at = crew.with("b", "@at 2026-01-03T12:00:00Z", |schedule| schedule).await;
     pass(3 * DAY).await;
     assert_eq!(crew.registry.instants(), [at(601), at(2 * 86400 + 12 * 3600)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instant_that_is_past_when_it_is_given_runs_at_once_and_never_again() {
+    let crew = Crew::new();
+    pass(HOUR).await;
+    for holder in ["a", "b"] {
+        let member = crew.with(holder, "@at 2026-01-01T00:30:00Z", |schedule| schedule).await;
+        pass(MINUTE).await;
+        member.elect.close().await;
+    }
+    assert_eq!(crew.told().await, ["00:30:00 succeeded 1"]);
+    assert_eq!(crew.registry.runs().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instant_whose_window_is_over_when_it_is_given_is_told_to_be_too_late_once() {
+    let crew = Crew::new();
+    pass(HOUR).await;
+    let soon = Misfire::One { window: 10 * MINUTE };
+    for holder in ["a", "b"] {
+        let member = crew.with(holder, "@at 2026-01-01T00:30:00Z", |schedule| schedule.misfire(soon)).await;
+        let mut events = member.schedule.as_ref().unwrap().events();
+        pass(MINUTE).await;
+        let mut told = 0;
+        while let Some(Some(event)) = events.next().now_or_never() {
+            told += u32::from(matches!(event, Event::NotRun { .. }));
+        }
+        assert_eq!(told, u32::from(holder == "a"));
+        member.elect.close().await;
+    }
+    assert_eq!(crew.told().await, ["00:30:00-00:30:00 1 too late"]);
+    assert_eq!(crew.registry.runs(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instant_that_another_timing_has_passed_runs_unless_it_ran_then() {
+    let crew = Crew::new();
+    let member = crew.with("a", "0,1 * * * *", |schedule| schedule).await;
+    // More ticks than an owner reads at first.
+    pass(25 * HOUR).await;
+    let before = crew.registry.runs().len();
+    for past in ["@at 2026-01-01T01:30:00Z", "@at 2026-01-01T02:01:00Z"] {
+        member.schedule.as_ref().unwrap().set_timing(past).unwrap();
+        pass(MINUTE).await;
+        assert_eq!(crew.registry.instants()[before..], [at(5400)], "{past}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -43,15 +43,18 @@ pub(crate) fn unowned(
         return Unowned::Well;
     }
     let since = definition.since;
-    if let Some(only) = calendar.only(since)
+    let only = calendar.only(since);
+    if let Some(only) = only
         && recorded.max(record.mark).is_some_and(|recorded| recorded >= only)
     {
         return Unowned::Through(only);
     }
     let until = record.pause.as_ref().and_then(|pause| pause.until);
     let dealt_with = [Some(since), recorded, record.mark, until].into_iter().flatten().max().unwrap_or(since);
-    match calendar.next(dealt_with, since) {
-        Some(due) if due.plus(patience) < now => Unowned::Overdue(due),
+    // It may have been past already when it was stored.
+    let past = only.filter(|only| *only <= since);
+    match past.or_else(|| calendar.next(dealt_with, since)) {
+        Some(due) if due.max(since).plus(patience) < now => Unowned::Overdue(due),
         _ => Unowned::Well,
     }
 }
@@ -121,5 +124,9 @@ mod tests {
         assert_eq!(unowned(&once, &[], true, at(300), MINUTE), Unowned::Overdue(at(60)));
         let ran = unowned(&once, &[run(Entry::Tick, 60)], true, at(300), MINUTE);
         assert_eq!(ran, Unowned::Through(at(60)));
+        let past = record("@at 2025-12-31T23:00:00Z");
+        assert_eq!(unowned(&past, &[], true, at(1), MINUTE), Unowned::Well, "it was stored just now");
+        assert_eq!(unowned(&past, &[], true, at(2), MINUTE), Unowned::Overdue(at(-60)));
+        assert_eq!(unowned(&past, &[run(Entry::Tick, -60)], true, at(2), MINUTE), Unowned::Through(at(-60)));
     }
 }

@@ -33,6 +33,15 @@ pub enum Misfire {
 }
 
 impl Misfire {
+    /// The same with a window that is no longer.
+    pub(crate) fn within(self, longest: Duration) -> Self {
+        match self {
+            Self::Skip { tolerance } => Self::Skip { tolerance: tolerance.min(longest) },
+            Self::One { window } => Self::One { window: window.min(longest) },
+            Self::All { window, at_most } => Self::All { window: window.min(longest), at_most },
+        }
+    }
+
     pub(super) const fn bounds(self) -> (Duration, usize) {
         match self {
             Self::Skip { tolerance } => (tolerance, 1),

@@ -39,7 +39,7 @@ impl Driver {
             turn = runner.loading.acquire() => turn.map_err(|_| NotLoaded::Over)?,
         };
         let Some(known) = self.read_record().await? else {
-            return Ok((self.define_first().await?, Vec::new()));
+            return Ok((self.define(None, None).await?, Vec::new()));
         };
         let (known, runs) = self.read_ledger(known).await?;
         if self.is_current(&known) {
@@ -62,16 +62,6 @@ impl Driver {
         }
     }
 
-    /// Defines a schedule that has no record yet.
-    async fn define_first(&self) -> Result<ScheduleRecord, NotLoaded> {
-        let (record, id) = (self.define(None, None).await?, &self.spec.id);
-        let since = record.definition.as_ref().map(|definition| definition.since);
-        if since.is_some_and(|since| self.spec.calendar.next(since, since).is_none()) {
-            words::warn!(schedule = id.name.as_str(), namespace = %id.namespace, timing = %self.spec.timing, "the schedule has no tick: its time had passed when it was stored");
-        }
-        Ok(record)
-    }
-
     /// Reads the last entries of the ledger, and takes over its mark into the record.
     async fn read_ledger(
         &self,
@@ -81,8 +71,10 @@ impl Driver {
         let mut runs: Vec<RunRecord> = Vec::new();
         let mut after: Option<Cursor> = None;
         let now = self.now().await.ok_or(NotLoaded::Over)?;
+        let since = record.definition.as_ref().map_or(now, |definition| definition.since);
+        let only = self.spec.calendar.only(since);
         loop {
-            // More of them only after a clock that was ahead.
+            // More of them only after a clock that was ahead, or another timing.
             let many = if runs.is_empty() { READ } else { READ_ON };
             let page = self
                 .retry_or_cancelled(Work::Schedules, |limit| {
@@ -95,7 +87,7 @@ impl Driver {
             }
             runs.extend(page.items);
             after = page.next;
-            if after.is_none() || Ticks::are_enough(&runs, now) {
+            if after.is_none() || Ticks::are_enough(&runs, only, now) {
                 let mark = record.mark.max(page.mark);
                 return Ok((ScheduleRecord { mark, ..record }, runs));
             }
