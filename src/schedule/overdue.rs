@@ -1,5 +1,6 @@
 //! Schedules that no instance runs: one instance of the namespace looks for them, page by page, and reports them. It
-//! also removes schedules that had one tick, and are through for longer than a history is kept.
+//! also removes schedules that had one tick, and are through for longer than a history is kept; so does one that had a
+//! schedule and has none any more, for whichever had such a one lets go of it.
 //!
 //! ```text
 //!  a page of records ─▶ their locks ─▶ sessions of their holders ─▶ ledgers of those without a live holder
@@ -13,7 +14,6 @@ use std::{
 };
 
 use serde::Serialize;
-use tokio_util::sync::CancellationToken;
 
 use super::{metrics, runner::ScheduleRunner, spec::key_of};
 use crate::{
@@ -53,11 +53,12 @@ pub struct Overdue {
     pub by: Duration,
 }
 
-/// Looks for overdue schedules as long as there is a runner.
-pub(super) async fn look_after(runner: Weak<ScheduleRunner>, engine: Weak<Engine>, stop: CancellationToken) {
+/// Looks for overdue schedules, for as long as the engine lives: what had one tick is removed long after its instance has
+/// let go of it.
+pub(super) async fn look_after(engine: Weak<Engine>) {
     let mut look = Look::default();
     loop {
-        let Some(strong) = engine.upgrade().filter(|_| runner.strong_count() > 0) else { return };
+        let Some(strong) = engine.upgrade() else { return };
         // In the middle of a round it goes on at once; schedules that are reported have been due for longer than a round
         // takes.
         let pause = if look.after.is_some() { strong.poll() } else { ROUND.max(strong.poll()) };
@@ -66,7 +67,6 @@ pub(super) async fn look_after(runner: Weak<ScheduleRunner>, engine: Weak<Engine
         drop(strong);
         tokio::select! {
             biased;
-            () = stop.cancelled() => return,
             () = closing.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
         }
@@ -105,10 +105,12 @@ impl Look {
         let page = engine.call(Work::Schedules, limit, page).await?;
         let names: Vec<_> = page.items.iter().map(|record| record.id.name.clone()).collect();
         let found = unowned_of(engine, page.items, now).await?;
+        // An instance that has none any more only removes.
+        let reports = ScheduleRunner::known(engine).is_some();
         for name in &names {
             let due = found.iter().find(|(record, ..)| record.id.name == *name);
             match due {
-                Some((record, Unowned::Overdue(due), _)) => self.report(engine, record, *due, now),
+                Some((record, Unowned::Overdue(due), _)) if reports => self.report(engine, record, *due, now),
                 other => {
                     if self.reported.remove(name).is_some() {
                         metrics::overdue(engine, name, Duration::ZERO);

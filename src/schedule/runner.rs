@@ -5,7 +5,7 @@ use std::{
     fmt,
     future::pending,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, Weak},
     time::Duration,
 };
 
@@ -37,6 +37,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 struct ScheduleSlot {
     runner: Mutex<Weak<ScheduleRunner>>,
     unwritten: Arc<Unwritten>,
+    /// Set once this instance looks for overdue schedules.
+    looks: OnceLock<()>,
 }
 
 /// Runner of one instance's schedules. Each instance has one as long as it has a schedule.
@@ -87,7 +89,7 @@ impl ScheduleRunner {
         let (weak, stop) = (|| Arc::downgrade(&runner), || runner.stop.clone());
         engine.runtime.spawn(join(weak(), elect.clone(), stop()));
         engine.runtime.spawn(follow(weak(), Arc::downgrade(engine), stop()));
-        engine.runtime.spawn(overdue::look_after(weak(), Arc::downgrade(engine), stop()));
+        slot.looks.get_or_init(|| drop(engine.runtime.spawn(overdue::look_after(Arc::downgrade(engine)))));
         runner
     }
 

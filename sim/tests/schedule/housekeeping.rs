@@ -7,6 +7,7 @@ use tenure::{
     Error, Event,
     elect::EventStream,
     model::StoreTime,
+    schedule::{Misfire, ScheduleBuilder},
     store::{ScheduleSeen, StoreExt},
 };
 
@@ -220,4 +221,24 @@ async fn schedules_that_had_one_tick_leave_nothing_behind() {
     assert_eq!(left().await, 1, "but the one that this instance has");
     let runs = crew.memory.history(Crew::id("mail-7"), None, 10, SECOND).await.unwrap();
     assert_eq!(runs.items, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_of_one_tick_is_removed_by_an_instance_without_others_and_does_not_run_again() {
+    let crew = Crew::keeping(2 * HOUR, 10);
+    let set = |schedule: ScheduleBuilder| schedule.misfire(Misfire::One { window: DAY });
+    let mut member = crew.with("a", "@at 2026-01-01T00:01:00Z", set).await;
+    pass(2 * MINUTE).await;
+    member.schedule = None;
+    assert_eq!(crew.told().await, ["00:01:00 succeeded 1"]);
+    pass(3 * HOUR).await;
+    let seen = crew.memory.schedules(vec![Crew::id(NAME)], SECOND).await.unwrap();
+    assert_eq!(seen, [ScheduleSeen::Absent]);
+    assert_eq!(crew.told().await, [""; 0]);
+    // The program is started once more, with the same instant.
+    member.elect.close().await;
+    let _again = crew.with("a", "@at 2026-01-01T00:01:00Z", set).await;
+    pass(MINUTE).await;
+    assert_eq!(crew.registry.runs().len(), 1);
+    assert_eq!(crew.told().await, ["00:01:00-00:01:00 1 too late"]);
 }
