@@ -123,7 +123,8 @@ pub enum Event {
         /// Outcome of the attempt.
         outcome: Outcome,
         /// Set if no other attempt at this tick follows: it succeeded, or has failed for good. An attempt
-        /// that was cancelled and will be repeated, here or elsewhere, is not the last.
+        /// that was cancelled and will be repeated, here or elsewhere, is not the last. Sent before it is on record: if
+        /// this instance cannot write it, the next owner settles the run like one whose owner died.
         last: bool,
         /// Delay between the tick's instant and its start.
         #[serde(rename = "lateness_ms", serialize_with = "crate::model::serial::ms")]

@@ -302,8 +302,12 @@ fn takers(status: &SpreadStatus, sessions: &[SessionRecord], now: StoreTime) -> 
 }
 
 fn others_first(status: &SpreadStatus, key: &Key) -> Option<String> {
-    let gave_up = status.gave_up.get(key)?.iter();
-    let names: Vec<_> = gave_up.filter_map(|session| status.name_of_session(*session)).collect();
+    let gave_up = status.gave_up.get(key)?;
+    if status.members.iter().all(|member| gave_up.contains(&member.session)) {
+        // There are no others.
+        return None;
+    }
+    let names: Vec<_> = gave_up.iter().filter_map(|session| status.name_of_session(*session)).collect();
     let names = names.join(", ");
     (!names.is_empty())
         .then(|| format!("other instances are preferred to {names}, where it failed or was revoked"))

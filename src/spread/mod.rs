@@ -147,7 +147,8 @@ impl SpreadBuilder {
     }
 
     /// Asks a closure for the tasks, now and at that interval, which is 10 ms at least. When it fails they stay as they
-    /// are, and it is asked again. An answer that does not come for a minute is a trouble in `health()`, and is awaited.
+    /// are, and it is asked again. An answer that does not come for a minute is a trouble in `health()`, and is awaited:
+    /// it is asked again only then. What may hang needs a limit of its own.
     ///
     /// The spread is joined with the first answer.
     pub fn tasks_by<M, E, F>(

@@ -128,7 +128,7 @@ fn writes(patients: &[Patient]) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn a_dependency_that_is_away_for_a_while_needs_nobody() {
-    let (times, teams) = (cases(&[600, 30, 60, 120_u32], 1), cases(&[5, 1, 2], 1));
+    let (times, teams) = (cases(&[1200, 30, 60, 120_u32], 1), cases(&[5, 1, 2], 1));
     for away in times.iter().copied() {
         for instances in teams.iter().copied() {
             let (broken, fails) = while_broken();
@@ -149,7 +149,7 @@ async fn a_dependency_that_is_away_for_a_while_needs_nobody() {
                 "{instances} instances, 100 tasks, away {away} s: all run {took:.1?} after it is back; \
                  {written} records written meanwhile"
             );
-            assert!(took <= SECOND * 60, "{took:?}");
+            assert!(took <= SECOND * 60.max(away / 12), "{took:?}");
             // A task is taken and given up; a row of failures has as many tries as its logarithm.
             assert!(written <= u64::from(100 * (6 + away / 10)), "{written}");
         }
@@ -275,6 +275,7 @@ async fn a_row_of_failures_goes_on_over_holders_and_is_told_once_each() {
         for says in ["resting until 00:", " times by pod-", ": no route to host"] {
             assert!(why.contains(says), "{why}");
         }
+        assert!(!why.contains("preferred"), "there are no others: {why}");
     }
     // Mended: it works by itself, and the row is over.
     broken.store(false, Ordering::Relaxed);

@@ -163,29 +163,31 @@ fn a_resting_task_is_explained_by_its_failures() {
         past: vec![past("pod-1", Some(failing_note()))],
         ..task("b")
     };
-    let pods = [session(1, "pod-1", |_| ()), session(2, "pod-2", |_| ())];
+    let pods = [1, 2, 3].map(|number| session(number, &format!("pod-{number}"), |_| ()));
     let locks = [resting];
     let says = sentences(&pods, &locks, "b", at(20));
     assert_eq!(says[0], "resting until 04:14:13Z, given up 2 times by pod-2, pod-1: no route");
     assert_eq!(says[1], "other instances are preferred to pod-2, pod-1, where it failed or was revoked");
     assert!(says[2].starts_with("previously pod-1 had it under term 7, released (failing since"), "{says:?}");
-    let [one, two] = pods;
-    let anew = [SessionRecord { started: at(12), ..one.clone() }, two.clone()];
+    let alone = sentences(&pods[..2], &locks, "b", at(20));
+    assert!(alone[1].starts_with("previously pod-1 had it"), "there are no others: {alone:?}");
+    let [one, two, three] = pods;
+    let anew = [SessionRecord { started: at(12), ..one.clone() }, two.clone(), three.clone()];
     assert!(sentences(&anew, &locks, "b", at(20))[1].contains("to pod-2, where"), "it was started anew");
-    let ended = [one, SessionRecord { death: Some(own_death(12)), ..two }];
+    let ended = [one, SessionRecord { death: Some(own_death(12)), ..two }, three];
     assert!(sentences(&ended, &locks, "b", at(20))[1].contains("to pod-1, where"), "it has ended");
 }
 
 #[test]
 fn a_member_that_ran_one_task_well_again_is_not_avoided_for_those_it_gave_up_before() {
-    let (one, two) = (session(1, "pod-1", |_| ()), session(2, "pod-2", |_| ()));
+    let [one, two, three] = [1, 2, 3].map(|number| session(number, &format!("pod-{number}"), |_| ()));
     let again = |key, by: &SessionRecord| {
         let held = held_by(key, by);
         let holding = held.holding.clone().map(|holding| Holding { acquired_at: at(20), ..holding });
         LockRecord { past: vec![past("pod-1", Some(failing_note()))], holding, ..held }
     };
     let locks = [again("a", &two), again("b", &one)];
-    let sessions = [one, two];
+    let sessions = [one, two, three];
     let is_avoided = |now| {
         let says = sentences(&sessions, &locks, "a", at(now));
         says.iter().any(|says| says.starts_with("other instances are preferred") && says.contains("pod-1"))
