@@ -16,7 +16,7 @@ use tokio::{task::JoinHandle, time::Instant};
 
 use crate::{
     elect::world::{SECOND, World},
-    turns::take_turns,
+    turns::{take_after_others_gave_up, take_turns},
 };
 
 /// Operations on the queue that a store may refuse for ever, and all of them.
@@ -369,20 +369,25 @@ impl Intercept for Late {
     }
 }
 
+/// Instances on one store, whose calls take time or none.
+async fn fleet(many: u64, seed: u64, latency: bool) -> Vec<Elect> {
+    let (world, mut fleet) = (World::new(), Vec::new());
+    for place in 0..many {
+        let memory: Arc<dyn Store> = Arc::new(world.memory.clone());
+        let late = Late(Mutex::new(Dice::new(seed * 100 + place)));
+        let store = if latency { late.around(memory) } else { memory };
+        let config = World::config(&format!("pod-{place}"));
+        fleet.push(world.on(store, config).start().await.unwrap());
+    }
+    fleet
+}
+
 /// However the waiters of a key and its holders meet, none waits for the poll, nor while others come again and again.
 #[tokio::test(start_paused = true)]
 async fn instances_that_take_turns_wait_for_no_poll() {
     for (instances, seed) in [2, 3, 8].into_iter().flat_map(|many| (1..=4).map(move |seed| (many, seed))) {
         for latency in [false, true] {
-            let world = World::new();
-            let mut elects = Vec::new();
-            for place in 0..instances {
-                let memory: Arc<dyn Store> = Arc::new(world.memory.clone());
-                let late = Late(Mutex::new(Dice::new(seed * 100 + place)));
-                let store = if latency { late.around(memory) } else { memory };
-                let config = World::config(&format!("pod-{place}"));
-                elects.push(world.on(store, config).start().await.unwrap());
-            }
+            let elects = fleet(instances, seed, latency).await;
             let worst = take_turns(&elects, 100, seed).await;
             let told = format!("{instances} instances, seed {seed}, latency {latency}: {worst:?}");
             println!("{told}");
@@ -392,5 +397,14 @@ async fn instances_that_take_turns_wait_for_no_poll() {
                 elect.close().await;
             }
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_others_gave_up_is_taken_without_a_poll() {
+    for latency in [false, true] {
+        let elects = fleet(3, 1, latency).await;
+        let longest = take_after_others_gave_up([&elects[0], &elects[1], &elects[2]], 100).await;
+        assert!(longest < elects[0].config().poll_interval() / 2, "{longest:?}, latency {latency}");
     }
 }

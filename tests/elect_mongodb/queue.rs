@@ -9,7 +9,7 @@ use tenure::Elect;
 use crate::elect_mongodb::fleet::{Place, calm, config, replica_set, steady, waits, within};
 use crate::support::{
     mongod::{Deployment, Options, Shape},
-    turns::take_turns,
+    turns::{take_after_others_gave_up, take_turns},
     wire,
 };
 
@@ -110,6 +110,11 @@ async fn instances_that_take_turns_wait_for_no_poll() {
             let worst = within("all have had their turns", take_turns(&elects, 40, 1)).await;
             println!("{instances} instances: {worst:?}");
             assert!(worst.wait < POLL / 2, "{instances} instances: {worst:?}");
+            if let [one, other, third] = &elects[..] {
+                let given_up = take_after_others_gave_up([one, other, third], 60);
+                let longest = within("keys that others gave up are taken", given_up).await;
+                assert!(longest < POLL / 2, "{longest:?} after others gave up");
+            }
             join_all(elects.iter().map(Elect::close)).await;
         }
     }

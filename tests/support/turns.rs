@@ -71,3 +71,34 @@ pub(crate) async fn take_turns(instances: &[Elect], many: usize, seed: u64) -> W
     });
     worst.unwrap_or_default()
 }
+
+/// Has one of three give up a key in each of the ways there are, soon before or after another lets go of it, and the
+/// third take it. Returns the third one's longest wait.
+pub(crate) async fn take_after_others_gave_up([one, other, third]: [&Elect; 3], many: u64) -> Duration {
+    let (mut dice, mut longest) = (Dice::new(many), Duration::ZERO);
+    for round in 0..many {
+        let (key, soon) = (format!("given-up-{}", round % 8), Duration::from_micros(dice.below(5000)));
+        if round % 3 == 0 {
+            // It may be granted, and is given back then.
+            drop(tokio::time::timeout(soon, one.acquire(&key)).await);
+        } else {
+            let held = other.acquire(&key).await.unwrap();
+            if round % 3 == 1 {
+                assert!(one.key(&key).acquire_within(JOB).await.unwrap().is_none(), "{key} is held");
+                tokio::time::sleep(soon).await;
+                drop(held);
+            } else {
+                let campaign = one.campaign(&key).start().unwrap();
+                tokio::time::sleep(JOB).await;
+                drop(held);
+                tokio::time::sleep(soon).await;
+                drop(campaign);
+            }
+        }
+        let begun = Instant::now();
+        let guard = third.acquire(&key).await.unwrap();
+        longest = longest.max(begun.elapsed());
+        guard.release().await.unwrap();
+    }
+    longest
+}
