@@ -14,7 +14,7 @@ use super::{
     Kind, Unit,
     pace::{Pace, Voice},
 };
-use crate::sync::{caught, locked};
+use crate::sync::{OwnThread, caught, locked};
 
 /// Most values of histograms that wait for the recorder.
 const MOST: usize = 8192;
@@ -72,7 +72,7 @@ struct Sums {
     values: Values,
     help: Vec<(Kind, &'static str, Unit, &'static str)>,
     pace: Pace,
-    has_thread: bool,
+    thread: OwnThread,
     is_idle: bool,
     /// True if a caller waits until the recorder has all of it.
     is_awaited: bool,
@@ -86,7 +86,7 @@ static SUMS: LazyLock<Mutex<Sums>> = LazyLock::new(|| {
         values: Values::default(),
         help: Vec::new(),
         pace: Pace::NEW,
-        has_thread: false,
+        thread: OwnThread::NONE,
         is_idle: false,
         is_awaited: false,
     })
@@ -104,10 +104,10 @@ fn change(step: impl FnOnce(&mut Sums)) {
     let refused = mem::take(&mut sums.refused);
     sums.changed.extend(refused);
     step(&mut sums);
-    if !sums.has_thread {
-        // If there is none to be had, the next change tries again.
-        let thread = std::thread::Builder::new().name("tenure-numbers".to_owned());
-        sums.has_thread = thread.spawn(bring_all).is_ok();
+    // If there is none to be had, the next change tries again.
+    if let Ok(true) = sums.thread.begin("tenure-numbers", bring_all) {
+        // A fork may have come while a change was under way.
+        (sums.pace, sums.is_idle) = (Pace::NEW, false);
     }
     if mem::take(&mut sums.is_idle) {
         NEWS.notify_one();
@@ -164,7 +164,7 @@ pub(super) fn voice() -> Option<Voice> {
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn flush() {
     let mut sums = locked(&SUMS);
-    while sums.has_thread && !sums.is_idle {
+    while sums.thread.runs() && !sums.is_idle {
         sums.is_awaited = true;
         NEWS.notify_one();
         sums = DONE.wait(sums).unwrap_or_else(PoisonError::into_inner);

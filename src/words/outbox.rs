@@ -4,7 +4,7 @@ use std::{
     cell::RefCell,
     collections::VecDeque,
     fmt, mem,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Condvar, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -14,7 +14,7 @@ use tracing::{Dispatch, Level, dispatcher, level_filters::LevelFilter, subscribe
 use super::pace::{Pace, Voice};
 use crate::{
     clock::{Clock, Moment, SystemClock},
-    sync::{caught, locked},
+    sync::{OwnThread, caught, locked},
 };
 
 /// Most lines that wait; the oldest go.
@@ -26,32 +26,48 @@ const LATE: Duration = Duration::from_secs(1);
 
 type Told = Box<dyn FnOnce(Option<String>) + Send>;
 
-/// A line, or a place in the outbox that a caller waits for.
-enum Entry {
-    Line { at: Moment, under: Under, tell: Told },
-    Mark(Box<dyn FnOnce() + Send>),
+struct Line {
+    at: Moment,
+    under: Under,
+    tell: Told,
+}
+
+/// A caller that waits until so many lines are told, or are gone. It is beside the lines: room is made by dropping
+/// lines, and a caller takes none of it.
+struct Mark {
+    lines: u64,
+    told: oneshot::Sender<()>,
+}
+
+/// Next step of the thread.
+enum Next {
+    /// To tell a line, after what was not told since the last that was.
+    Tell {
+        line: Line,
+        dropped: u64,
+        panics: u64,
+    },
+    Answer(oneshot::Sender<()>),
 }
 
 struct Outbox {
-    entries: VecDeque<Entry>,
+    lines: VecDeque<Line>,
+    marks: VecDeque<Mark>,
+    /// Lines that have left it, since the process began.
+    left: u64,
     /// Lines that went because it was full, since that was last told.
     dropped: u64,
     pace: Pace,
-    has_thread: bool,
+    thread: OwnThread,
     is_idle: bool,
     /// True if a caller waits for the lines so far.
     is_awaited: bool,
 }
 
-static OUTBOX: Mutex<Outbox> = Mutex::new(Outbox {
-    entries: VecDeque::new(),
-    dropped: 0,
-    pace: Pace::NEW,
-    has_thread: false,
-    is_idle: false,
-    is_awaited: false,
-});
+static OUTBOX: Mutex<Outbox> = Mutex::new(Outbox::NEW);
 static NEWS: Condvar = Condvar::new();
+#[cfg(any(test, feature = "testing"))]
+static DONE: Condvar = Condvar::new();
 
 thread_local! {
     /// On a thread of ours: the log of the program that it works for.
@@ -113,65 +129,109 @@ pub(crate) fn is_heard(level: Level) -> bool {
 
 /// Pushes a line. It is told later, or never if the log takes none.
 pub(crate) fn push(tell: impl FnOnce(Option<String>) + Send + 'static) {
-    let line = Entry::Line { at: SystemClock::new().now(), under: Under::current(), tell: Box::new(tell) };
+    let line = Line { at: SystemClock::new().now(), under: Under::current(), tell: Box::new(tell) };
     let mut outbox = locked(&OUTBOX);
-    if outbox.entries.len() >= MOST {
-        match outbox.entries.pop_front() {
+    outbox.add(line);
+    outbox.look_after();
+}
+
+impl Outbox {
+    const NEW: Self = Self {
+        lines: VecDeque::new(),
+        marks: VecDeque::new(),
+        left: 0,
+        dropped: 0,
+        pace: Pace::NEW,
+        thread: OwnThread::NONE,
+        is_idle: false,
+        is_awaited: false,
+    };
+
+    fn add(&mut self, line: Line) {
+        if self.lines.len() >= MOST
+            && let Some(Line { under, .. }) = self.lines.pop_front()
+        {
             // Dropping the last handle of a log runs its code.
-            Some(Entry::Line { under, .. }) => {
-                mem::forget(under);
-                outbox.dropped += 1;
-            }
-            // A caller that waits for what went waits for the next line.
-            Some(mark @ Entry::Mark(_)) => outbox.entries.insert(1, mark),
-            None => {}
+            mem::forget(under);
+            self.left += 1;
+            self.dropped += 1;
         }
+        self.lines.push_back(line);
     }
-    enter(outbox, line);
-}
 
-fn enter(mut outbox: MutexGuard<'_, Outbox>, entry: Entry) {
-    outbox.entries.push_back(entry);
-    if !outbox.has_thread {
+    /// Has a caller wait for the lines so far. Returns whether there are any.
+    fn mark(&mut self, told: oneshot::Sender<()>) -> bool {
+        // Callers have a limit, and may have gone.
+        self.marks.retain(|mark| !mark.told.is_closed());
+        let lines = self.all();
+        let waits = self.done() < lines;
+        if waits {
+            self.marks.push_back(Mark { lines, told });
+        } else {
+            // An error says that its caller has gone.
+            let _ = told.send(());
+        }
+        waits
+    }
+
+    /// Takes out what is to be done next, if there is something.
+    fn take(&mut self) -> Option<Next> {
+        let done = self.done();
+        if self.marks.front().is_some_and(|mark| mark.lines <= done) {
+            return self.marks.pop_front().map(|mark| Next::Answer(mark.told));
+        }
+        let line = self.lines.pop_front()?;
+        self.left += 1;
+        self.pace.begun();
+        let dropped = mem::take(&mut self.dropped);
+        Some(Next::Tell { line, dropped, panics: self.pace.panics() })
+    }
+
+    /// Number of lines that are told, or are gone.
+    fn done(&self) -> u64 {
+        self.left - u64::from(self.pace.is_under_way())
+    }
+
+    /// Number of lines that ever came.
+    fn all(&self) -> u64 {
+        self.left + self.lines.len() as u64
+    }
+
+    /// Has the thread look, and starts it if there is none.
+    fn look_after(&mut self) {
         // If there is none to be had, the next line tries again.
-        let thread = std::thread::Builder::new().name("tenure-words".to_owned());
-        outbox.has_thread = thread.spawn(tell_all).is_ok();
-    }
-    if mem::take(&mut outbox.is_idle) {
-        NEWS.notify_one();
-    }
-}
-
-/// Has this called when all lines so far are told, or are gone.
-fn when_told(told: impl FnOnce() + Send + 'static) {
-    let mut outbox = locked(&OUTBOX);
-    if outbox.entries.is_empty() && !outbox.pace.is_under_way() {
-        drop(outbox);
-        told();
-    } else {
-        outbox.is_awaited = true;
-        enter(outbox, Entry::Mark(Box::new(told)));
-        NEWS.notify_one();
+        if let Ok(true) = self.thread.begin("tenure-words", tell_all) {
+            // A fork may have come while a line was under way.
+            (self.pace, self.is_idle) = (Pace::NEW, false);
+        }
+        if mem::take(&mut self.is_idle) {
+            NEWS.notify_one();
+        }
     }
 }
 
 /// Returns what waits until all lines so far are told, or are gone. Only to be awaited beside a limit.
 pub(crate) fn told() -> oneshot::Receiver<()> {
     let (sender, told) = oneshot::channel();
-    when_told(|| {
-        // An error says that no caller waits any more.
-        let _ = sender.send(());
-    });
+    let mut outbox = locked(&OUTBOX);
+    if outbox.mark(sender) {
+        outbox.is_awaited = true;
+        outbox.look_after();
+        NEWS.notify_one();
+    }
     told
 }
 
 /// Waits until all lines so far are told.
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn flush() {
-    let (sender, told) = std::sync::mpsc::channel::<()>();
-    when_told(|| drop(sender));
-    // The only answer is that the sender is gone.
-    let _ = told.recv();
+    let mut outbox = locked(&OUTBOX);
+    let lines = outbox.all();
+    while outbox.done() < lines && outbox.thread.runs() {
+        outbox.is_awaited = true;
+        NEWS.notify_one();
+        outbox = DONE.wait(outbox).unwrap_or_else(PoisonError::into_inner);
+    }
 }
 
 /// Returns what keeps lines from being told, if something does.
@@ -182,9 +242,8 @@ pub(super) fn voice() -> Option<Voice> {
 /// The thread of the words: the only one that runs code of the log.
 fn tell_all() {
     loop {
-        let (entry, dropped, panics) = next();
-        match entry {
-            Entry::Line { at, under, tell } => {
+        match next() {
+            Next::Tell { line: Line { at, under, tell }, dropped, panics } => {
                 let late = SystemClock::new().now().since(at);
                 let late = (late >= LATE).then(|| format!("{:.1}s", late.as_secs_f64()));
                 let is_told = caught(move || {
@@ -198,27 +257,24 @@ fn tell_all() {
                 if !is_told {
                     outbox.dropped += dropped;
                 }
+                #[cfg(any(test, feature = "testing"))]
+                DONE.notify_all();
             }
-            // A waker may panic, too.
-            Entry::Mark(told) => drop(caught(told)),
+            // A waker may panic, too; and an error says that its caller has gone.
+            Next::Answer(told) => drop(caught(|| told.send(()))),
         }
     }
 }
 
-/// Waits for the next entry. Returns with it what was not told since the last line that was.
-fn next() -> (Entry, u64, u64) {
+/// Waits for what is to be done next.
+fn next() -> Next {
     let mut outbox = locked(&OUTBOX);
     let mut has_rested = false;
     loop {
-        if let Some(entry) = outbox.entries.pop_front() {
-            if matches!(entry, Entry::Mark(_)) {
-                outbox.is_awaited = false;
-                return (entry, 0, 0);
-            }
-            outbox.pace.begun();
-            let dropped = mem::take(&mut outbox.dropped);
-            return (entry, dropped, outbox.pace.panics());
+        if let Some(next) = outbox.take() {
+            return next;
         }
+        outbox.is_awaited = false;
         outbox = if has_rested {
             outbox.is_idle = true;
             NEWS.wait(outbox).unwrap_or_else(PoisonError::into_inner)
@@ -237,5 +293,44 @@ fn confess(dropped: u64, panics: u64) {
     }
     if panics > 0 {
         tracing::warn!(lines = panics, "the log panicked: lines were lost");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line() -> Line {
+        Line { at: SystemClock::new().now(), under: Under(None), tell: Box::new(|_| {}) }
+    }
+
+    #[test]
+    fn lines_for_a_log_that_nobody_reads_are_bounded_whoever_waits_for_them() {
+        let mut outbox = Outbox::NEW;
+        outbox.add(line());
+        assert!(matches!(outbox.take(), Some(Next::Tell { .. })), "the log has it, and does not return");
+        let (waits, mut waiting) = oneshot::channel();
+        let (gone, _) = oneshot::channel();
+        assert!(outbox.mark(waits) && outbox.mark(gone));
+        for _ in 0..3 * MOST {
+            outbox.add(line());
+        }
+        assert_eq!((outbox.lines.len(), outbox.dropped), (MOST, 2 * MOST as u64));
+        let (late, mut waiting_more) = oneshot::channel();
+        assert!(outbox.mark(late));
+        assert_eq!(outbox.marks.len(), 2, "that of a caller that has gone is gone");
+
+        outbox.pace.returned(true);
+        let Some(Next::Answer(told)) = outbox.take() else { panic!("the lines it waits for are gone") };
+        assert!(waiting.try_recv().is_err());
+        told.send(()).unwrap();
+        for _ in 0..MOST {
+            assert!(matches!(outbox.take(), Some(Next::Tell { .. })));
+            assert!(waiting_more.try_recv().is_err());
+            outbox.pace.returned(true);
+        }
+        assert!(matches!(outbox.take(), Some(Next::Answer(_))) && outbox.take().is_none());
+        let (now, mut waiting) = oneshot::channel();
+        assert!(!outbox.mark(now) && waiting.try_recv().is_ok());
     }
 }
