@@ -18,7 +18,8 @@ use super::{
     Error, Event, Work, batch::Batch, entropy::Entropy, events::Events, keeper::Command, keys::Keys,
     leader::Leaders, listening::Listening, metrics, probe::Probe, runtime::Runtime,
     schedule_inbox::ScheduleInbox, session::Session, spreads::Spreads, store_times::StoreTimes,
-    tallies::EventDigest, ticket::Wants, time, troubles::Troubles, unreadable::Unreadable, watcher::Watcher,
+    tallies::EventDigest, ticket::Wants, time, troubles::Troubles, unreadable::Unreadable, wakes::Waking,
+    watcher::Watcher,
 };
 use crate::{
     StoreError,
@@ -34,7 +35,7 @@ use crate::{
         Candidate, Drained, LockSeen, Release, ReleaseAnswer, ScheduleSeen, Store, StoreExt, Take,
         TakeAnswer, Ticket, Wait,
     },
-    sync::{caught, locked},
+    sync::locked,
     words::{self, Under, Voice},
 };
 
@@ -68,6 +69,7 @@ pub(crate) struct Engine {
     pub(crate) flaws: Flaws,
     /// Time passes while something waits: it is not a test's.
     passes: bool,
+    waking: Waking,
     /// The log that the program had when it began this.
     under: Under,
     /// The program's runtime: its jobs and callbacks run on it.
@@ -96,12 +98,12 @@ pub(crate) struct Engine {
     /// The session that was opened last, unless it is over.
     pub(crate) session: watch::Sender<Option<Arc<Session>>>,
     /// Wakes the waiters for a session in the order in which they came; the watch does not.
-    session_changed: Notify,
+    session_changed: Arc<Notify>,
     pub(crate) troubles: Troubles,
     pub(crate) tallies: EventDigest,
     pub(crate) unreadable: Unreadable,
     pub(crate) listening: Listening,
-    trouble: watch::Sender<Option<LastFailure>>,
+    trouble: Arc<watch::Sender<Option<LastFailure>>>,
     keeper: mpsc::UnboundedSender<Command>,
     /// Set when no new tickets are accepted: the engine is about to close.
     closed: AtomicBool,
@@ -137,8 +139,19 @@ pub(crate) struct Parts {
 
 impl Engine {
     pub(crate) fn new(parts: Parts, keeper: mpsc::UnboundedSender<Command>) -> Self {
-        let Parts { store, config, clock, passes, entropy, flaws, runtime, work, host, program, probe } =
-            parts;
+        let Parts {
+            store,
+            config,
+            clock,
+            passes,
+            entropy,
+            flaws,
+            runtime,
+            work,
+            host,
+            program,
+            probe,
+        } = parts;
         let times = Times {
             ttl: config.ttl(),
             interval: config.refresh_interval(),
@@ -146,6 +159,7 @@ impl Engine {
             margin: config.margin(),
         };
         let now = clock.now();
+        let waking = if passes { Waking::Aside } else { Waking::Here };
         Self {
             given: store,
             own: OnceLock::new(),
@@ -153,6 +167,7 @@ impl Engine {
             times,
             clock,
             passes,
+            waking,
             under: Under::current(),
             born: now,
             process: entropy.roll(),
@@ -164,7 +179,7 @@ impl Engine {
             program,
             keys: Keys::default(),
             watcher: Watcher::default(),
-            events: Events::default(),
+            events: Events::new(waking),
             leaders: Leaders::default(),
             spreads: Spreads::default(),
             schedule_inbox: ScheduleInbox::default(),
@@ -223,12 +238,12 @@ impl Engine {
                 .boxed()
             }),
             session: watch::Sender::new(None),
-            session_changed: Notify::new(),
+            session_changed: Arc::default(),
             troubles: Troubles::default(),
             tallies: EventDigest::default(),
             unreadable: Unreadable::default(),
             listening: Listening::default(),
-            trouble: watch::Sender::new(None),
+            trouble: Arc::new(watch::Sender::new(None)),
             keeper,
             closed: AtomicBool::new(false),
             retiring: CancellationToken::new(),
@@ -279,7 +294,17 @@ impl Engine {
 
     /// Wakes the waiters for a session: the current one is sound again.
     pub(crate) fn announce_recovery(&self) {
-        caught(|| self.session_changed.notify_waiters());
+        self.session_has_changed();
+    }
+
+    fn session_has_changed(&self) {
+        let changed = self.session_changed.clone();
+        self.wake(move || changed.notify_waiters());
+    }
+
+    /// Wakes callers of the program by this, which is code of others.
+    pub(super) fn wake<T>(&self, wake: impl FnOnce() -> T + Send + 'static) {
+        self.waking.wake(wake);
     }
 
     /// Waits for a session that jobs may begin under.
@@ -321,13 +346,13 @@ impl Engine {
             ttl = ?self.times.ttl, cancelled_after = ?self.times.validity().saturating_sub(self.times.stop_grace),
             "session opened"
         );
-        // Wakers are code of others.
-        caught(|| self.session.send_replace(Some(session.clone())));
+        // It is read, and nobody waits for it.
+        self.session.send_replace(Some(session.clone()));
         if self.passes {
             time::watch(session, &self.clock, &self.under);
         }
         self.listen();
-        caught(|| self.session_changed.notify_waiters());
+        self.session_has_changed();
         self.events.send(Event::SessionOpened { session: session.id });
     }
 
@@ -349,9 +374,9 @@ impl Engine {
             metrics::session_lost(self, &loss);
         }
         session.cut_all(&loss);
-        caught(|| self.session.send_replace(None));
+        self.session.send_replace(None);
         self.listen();
-        caught(|| self.session_changed.notify_waiters());
+        self.session_has_changed();
         self.end_tickets(session.id);
         let session = session.id;
         self.events.send(match loss {
@@ -514,15 +539,19 @@ impl Engine {
     /// Records a failure of the store, or its end. The time of the first failure is kept until an answer.
     pub(crate) fn trouble(&self, trouble: Option<LastFailure>) {
         *locked(&self.last_attempt) = Some(self.clock.now());
-        let change = |known: &mut Option<LastFailure>| {
-            let changed = known.is_some() || trouble.is_some();
+        let mut changed = false;
+        self.trouble.send_if_modified(|known| {
+            changed = known.is_some() || trouble.is_some();
             *known = match (known.take(), trouble) {
                 (Some(old), Some(new)) => Some(LastFailure { since: old.since, ..new }),
                 (_, new) => new,
             };
-            changed
-        };
-        caught(|| self.trouble.send_if_modified(change));
+            false
+        });
+        if changed {
+            let trouble = self.trouble.clone();
+            self.wake(move || trouble.send_if_modified(|_| true));
+        }
     }
 
     pub(crate) fn troubles(&self) -> watch::Receiver<Option<LastFailure>> {

@@ -1,24 +1,22 @@
 //! Events of an engine, and the streams that deliver them.
 
 use std::{
+    collections::VecDeque,
+    mem,
     pin::Pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, Weak},
     task::{Context, Poll},
     time::Duration,
 };
 
-use futures::Stream;
+use futures::{Stream, task::AtomicWaker};
 use serde::Serialize;
-use tokio::sync::mpsc;
 
-use super::HeldBy;
+use super::{HeldBy, wakes::Waking};
 use crate::{
     logic::tick::NotRun,
     model::{Kind, LockId, Loss, Outcome, Rules, RunId, SessionId, StoreTime, Term},
-    sync::{caught, locked},
+    sync::locked,
 };
 
 /// Number of events that a slow reader may lag behind before it loses some.
@@ -212,8 +210,7 @@ impl Event {
 /// A reader that is too slow loses events, gets their number, and slows nothing down.
 #[derive(Debug)]
 pub struct EventStream {
-    events: mpsc::Receiver<Event>,
-    missed: Arc<AtomicU64>,
+    queue: Arc<EventQueue>,
 }
 
 impl EventStream {
@@ -226,14 +223,22 @@ impl EventStream {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        // Empty by its own word: a poll may also be pending because the task has had its turn.
-        if self.events.is_empty() {
-            let missed = self.missed.swap(0, Ordering::AcqRel);
-            if missed > 0 {
-                return Poll::Ready(Some(Event::Missed { count: missed }));
-            }
+        if let next @ Poll::Ready(_) = locked(&self.queue.state).next() {
+            return next;
         }
-        self.events.poll_recv(cx)
+        // Under no mutex: its clone is code of others. Something may have come until it was there.
+        self.queue.reader.register(cx.waker());
+        let mut state = locked(&self.queue.state);
+        let next = state.next();
+        state.is_awaited = next.is_pending();
+        next
+    }
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        // Here, and not with the last handle, which may be a sender's.
+        drop(self.queue.reader.take());
     }
 }
 
@@ -255,84 +260,130 @@ pub(crate) enum EventFilter {
     Kind(Kind),
 }
 
+/// The events that a stream has not delivered yet.
+#[derive(Debug, Default)]
+struct EventQueue {
+    state: Mutex<QueueState>,
+    reader: AtomicWaker,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    events: VecDeque<Event>,
+    /// Events that found no room since the last that did.
+    missed: u64,
+    /// True if the reader is to be woken.
+    is_awaited: bool,
+    has_ended: bool,
+}
+
+impl QueueState {
+    fn add(&mut self, event: Event) {
+        // Missed events are reported where they were left out.
+        if self.missed > 0 && self.events.len() < KEPT {
+            self.events.push_back(Event::Missed { count: mem::take(&mut self.missed) });
+        }
+        if self.missed == 0 && self.events.len() < KEPT {
+            self.events.push_back(event);
+        } else {
+            self.missed += 1;
+        }
+    }
+
+    fn next(&mut self) -> Poll<Option<Event>> {
+        if let Some(event) = self.events.pop_front() {
+            return Poll::Ready(Some(event));
+        }
+        match mem::take(&mut self.missed) {
+            0 if self.has_ended => Poll::Ready(None),
+            0 => Poll::Pending,
+            count => Poll::Ready(Some(Event::Missed { count })),
+        }
+    }
+}
+
 /// Registry of the streams.
 #[derive(Debug)]
 pub(crate) struct Events {
     /// `None` once the engine has ended.
     listeners: Mutex<Option<Vec<EventListener>>>,
-}
-
-impl Default for Events {
-    fn default() -> Self {
-        Self { listeners: Mutex::new(Some(Vec::new())) }
-    }
+    waking: Waking,
 }
 
 #[derive(Debug)]
 struct EventListener {
     only: EventFilter,
-    events: mpsc::Sender<Event>,
-    missed: Arc<AtomicU64>,
+    queue: Weak<EventQueue>,
 }
 
 impl Events {
+    pub(crate) fn new(waking: Waking) -> Self {
+        Self { listeners: Mutex::new(Some(Vec::new())), waking }
+    }
+
     pub(crate) fn listen(&self, only: EventFilter) -> EventStream {
-        let (sender, events) = mpsc::channel(KEPT);
-        let missed = Arc::new(AtomicU64::new(0));
-        let listener = EventListener { only, events: sender, missed: missed.clone() };
+        let queue: Arc<EventQueue> = Arc::default();
         if let Some(listeners) = &mut *locked(&self.listeners) {
             // A listener that is gone may wait for an event of a lock that never comes.
-            listeners.retain(|listener| !listener.events.is_closed());
-            listeners.push(listener);
+            listeners.retain(|listener| listener.queue.strong_count() > 0);
+            listeners.push(EventListener { only, queue: Arc::downgrade(&queue) });
+        } else {
+            locked(&queue.state).has_ended = true;
         }
-        EventStream { events, missed }
+        EventStream { queue }
     }
 
     /// Sends an event to every stream, without waiting.
     #[expect(clippy::needless_pass_by_value, reason = "an event is made to be sent")]
     pub(crate) fn send(&self, event: Event) {
-        let mut listeners = locked(&self.listeners);
-        let Some(listeners) = &mut *listeners else { return };
-        listeners.retain(|listener| {
-            let wanted = match &listener.only {
-                EventFilter::All => true,
-                EventFilter::Lock(lock) => event.lock() == Some(lock),
-                EventFilter::Kind(kind) => event.lock().is_some_and(|lock| lock.kind == *kind),
-            };
-            let mut is_read = !listener.events.is_closed();
-            if wanted {
-                // Its waker is code of others.
-                caught(|| is_read = listener.send(&event));
-            }
-            is_read
-        });
+        let mut awaited = Vec::new();
+        if let Some(listeners) = &mut *locked(&self.listeners) {
+            listeners.retain(|listener| {
+                let Some(queue) = listener.queue.upgrade() else { return false };
+                if listener.only.wants(&event) && queue.change(|state| state.add(event.clone())) {
+                    awaited.push(queue);
+                }
+                true
+            });
+        }
+        self.wake(awaited);
     }
 
     /// Ends every stream, as the engine has ended.
     pub(crate) fn end(&self) {
-        let listeners = locked(&self.listeners).take();
-        caught(|| drop(listeners));
+        let listeners = locked(&self.listeners).take().into_iter().flatten();
+        let queues = listeners.filter_map(|listener| listener.queue.upgrade());
+        self.wake(queues.filter(|queue| queue.change(|state| state.has_ended = true)).collect());
+    }
+
+    fn wake(&self, awaited: Vec<Arc<EventQueue>>) {
+        for queue in awaited {
+            self.waking.wake(move || queue.reader.wake());
+        }
     }
 }
 
-impl EventListener {
-    /// Sends an event. Returns whether the stream is still read.
-    fn send(&self, event: &Event) -> bool {
-        // Missed events are reported where they were left out.
-        let missed = self.missed.swap(0, Ordering::AcqRel);
-        let reported = missed == 0 || self.events.try_send(Event::Missed { count: missed }).is_ok();
-        let sent = if reported {
-            self.events.try_send(event.clone())
-        } else {
-            Err(mpsc::error::TrySendError::Full(event.clone()))
-        };
-        match sent {
-            Ok(()) => true,
-            Err(mpsc::error::TrySendError::Full(_)) => {
-                self.missed.fetch_add(if reported { 1 } else { missed + 1 }, Ordering::AcqRel);
-                true
-            }
-            Err(mpsc::error::TrySendError::Closed(_)) => false,
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl EventQueue {
+    /// Returns whether the reader is to be woken.
+    fn change(&self, change: impl FnOnce(&mut QueueState)) -> bool {
+        let mut state = locked(&self.state);
+        change(&mut state);
+        mem::take(&mut state.is_awaited)
+    }
+}
+
+impl EventFilter {
+    fn wants(&self, event: &Event) -> bool {
+        match self {
+            Self::All => true,
+            Self::Lock(lock) => event.lock() == Some(lock),
+            Self::Kind(kind) => event.lock().is_some_and(|lock| lock.kind == *kind),
         }
     }
 }
@@ -347,7 +398,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_reader_is_told_how_many_it_missed_and_where() {
-        let events = Events::default();
+        let events = Events::new(Waking::Here);
         let mut stream = events.listen(EventFilter::All);
         for number in 0..KEPT as u128 + 10 {
             events.send(event(number));
@@ -364,7 +415,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_that_caught_up_is_told_without_another_event() {
-        let events = Events::default();
+        let events = Events::new(Waking::Here);
         let mut stream = events.listen(EventFilter::All);
         for number in 0..KEPT as u128 + 3 {
             events.send(event(number));
@@ -385,7 +436,7 @@ mod tests {
 
     #[test]
     fn dropped_listeners_are_forgotten_at_the_next_event_of_anything() {
-        let events = Events::default();
+        let events = Events::new(Waking::Here);
         let stays = events.listen(EventFilter::Lock(lock("stays")));
         let gone: Vec<_> =
             (0..1000).map(|number| events.listen(EventFilter::Lock(lock(&number.to_string())))).collect();
@@ -397,7 +448,7 @@ mod tests {
 
     #[test]
     fn dropped_listeners_leave_nothing_behind_even_without_an_event() {
-        let events = Events::default();
+        let events = Events::new(Waking::Here);
         for number in 0..1000 {
             drop(events.listen(EventFilter::Lock(lock(&number.to_string()))));
         }
@@ -407,7 +458,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_of_one_lock_hears_of_no_other() {
         let acquired = |key| Event::Acquired { lock: lock(key), term: Term::new(1) };
-        let events = Events::default();
+        let events = Events::new(Waking::Here);
         let mut stream = events.listen(EventFilter::Lock(lock("a")));
         for reported in [event(1), acquired("b"), acquired("a")] {
             events.send(reported);

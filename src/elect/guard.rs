@@ -74,7 +74,10 @@ impl Guard {
     }
 
     /// Waits until the lock is lost, or is about to be: what runs under it should stop within
-    /// [`remaining`](Self::remaining).
+    /// [`remaining`](Self::remaining). It looks at the clock itself, as [`Lease::cancelled`] does.
+    ///
+    /// # Panics
+    /// In a task of a tokio runtime without timers.
     ///
     /// # Cancel safety
     /// May be dropped and called again.

@@ -3,6 +3,7 @@
 use std::{
     fmt, mem,
     sync::{Arc, Mutex, MutexGuard, Weak},
+    task::Poll,
     time::Duration,
 };
 
@@ -15,7 +16,7 @@ use crate::{
     logic::{flaw::Flaw, key::Handback, session::LONGEST_ATTEMPT},
     model::{Kind, LockId, Loss, StoreTime, Term},
     store::{Presence, Release, ReleaseTo, Ticket, revoked},
-    sync::{caught, locked},
+    sync::locked,
 };
 
 /// A granted lock of this process, for as long as something runs under it.
@@ -30,7 +31,7 @@ pub(crate) struct LeaseCell {
     pub(super) granted: Moment,
     pub(super) token: CancellationToken,
     /// Notifies the workers of a change.
-    pub(super) changed: Notify,
+    pub(super) changed: Arc<Notify>,
     pub(super) state: Mutex<LeaseState>,
     /// Kept until nothing runs under it any more: a job may outlast its session.
     presence: Mutex<Option<Presence>>,
@@ -97,7 +98,7 @@ impl LeaseCell {
             since,
             granted,
             token: CancellationToken::new(),
-            changed: Notify::new(),
+            changed: Arc::default(),
             state: Mutex::default(),
             presence,
             unclaimed: Mutex::default(),
@@ -191,10 +192,11 @@ impl LeaseCell {
         }
     }
 
-    /// Wakes what runs under it, after it was marked. Wakers are code of others.
+    /// Wakes what runs under it, after it was marked.
     pub(super) fn wake(&self) {
-        caught(|| self.token.cancel());
-        caught(|| self.changed.notify_waiters());
+        let (token, changed) = (self.token.clone(), self.changed.clone());
+        self.engine.wake(move || token.cancel());
+        self.engine.wake(move || changed.notify_waiters());
     }
 
     /// Returns whether what runs under it should stop. The clock is asked first: nothing of this process may have run
@@ -252,7 +254,22 @@ impl LeaseCell {
         Some((now.since(since), loss.or_else(|| self.session.loss(now))?))
     }
 
-    /// Waits until nothing more may be polled under it.
+    /// Waits until what runs under it should stop. It looks at the clock itself when that time has come: nobody may
+    /// have woken it.
+    pub(super) async fn told(&self, token: &CancellationToken) {
+        loop {
+            let wait = self.session.told_at().since(self.now());
+            tokio::select! {
+                biased;
+                () = token.cancelled() => return,
+                // Whoever wakes it. And first: a timer of a runtime that shuts down panics.
+                () = is_so(|| self.should_stop(self.now())) => return,
+                () = sleep_if(is_in_a_task(), wait) => {}
+            }
+        }
+    }
+
+    /// Waits until nothing more may be polled under it. It looks at the clock itself, likewise.
     pub(crate) async fn stopped(&self) {
         let mut changed = std::pin::pin!(self.changed.notified());
         loop {
@@ -261,18 +278,16 @@ impl LeaseCell {
             if self.check_stop(now).is_some() {
                 return;
             }
-            // The keeper cuts the lease when the session is over; only a grace has an end of its own.
+            let end = self.session.end();
             let drop_at = self.state().drop_at;
-            if let Some(at) = drop_at {
-                let at = at.min(self.session.end());
-                tokio::select! {
-                    biased;
-                    () = changed.as_mut() => changed.set(self.changed.notified()),
-                    () = tokio::time::sleep(at.since(now)) => {}
-                }
-            } else {
-                changed.as_mut().await;
-                changed.set(self.changed.notified());
+            let at = drop_at.map_or(end, |at| at.min(end));
+            // The keeper cuts the lease when the session is over; only a grace has an end of its own.
+            let may_sleep = drop_at.is_some() || is_in_a_task();
+            tokio::select! {
+                biased;
+                () = changed.as_mut() => changed.set(self.changed.notified()),
+                () = is_so(|| self.check_stop(self.now()).is_some()) => return,
+                () = sleep_if(may_sleep, at.since(now)) => {}
             }
         }
     }
@@ -428,7 +443,8 @@ impl Drop for RunPermit {
             state.workers -= 1;
             state.release()
         };
-        caught(|| self.0.changed.notify_waiters());
+        let changed = self.0.changed.clone();
+        self.0.engine.wake(move || changed.notify_waiters());
         if let Some(handback) = go {
             self.0.hand_back(handback);
         }
@@ -474,5 +490,25 @@ impl Drop for Hold {
         let mut handback = mem::take(&mut self.handback);
         handback.closed_for = handback.closed_for.max(self.cell.kept_for());
         self.cell.close(handback, self.life.take());
+    }
+}
+
+/// Is ready when a poll finds that this is so.
+async fn is_so(is: impl Fn() -> bool) {
+    std::future::poll_fn(|_| if is() { Poll::Ready(()) } else { Poll::Pending }).await;
+}
+
+/// Returns whether the caller is a task of tokio's. Only then is its waker, with which a timer would be registered,
+/// tokio's as well: that of another may block, and with it all timers of that runtime.
+fn is_in_a_task() -> bool {
+    tokio::task::try_id().is_some()
+}
+
+/// Sleeps if that is wanted, by a timer of the caller's runtime. Otherwise it is for others to wake the caller.
+async fn sleep_if(is_wanted: bool, time: Duration) {
+    if is_wanted {
+        tokio::time::sleep(time).await;
+    } else {
+        std::future::pending().await
     }
 }

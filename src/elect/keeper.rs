@@ -93,7 +93,7 @@ impl Keeper {
                     );
                 }
                 if let Some(reply) = reply {
-                    let _ = reply.send(());
+                    self.engine.wake(move || reply.send(()));
                 }
                 return;
             }
@@ -351,7 +351,10 @@ impl SessionTask {
             Ok(sighting) => {
                 if let Some(version) = brought.filter(|_| sighting.bears(nonce)) {
                     self.shares = self.shares.max(version);
-                    self.engine.spreads.mark_published(version);
+                    if self.engine.spreads.mark_published(version) {
+                        let engine = self.engine.clone();
+                        self.engine.wake(move || engine.spreads.tell_published());
+                    }
                 }
                 if let Some(record) = sighting.record() {
                     if sighting.bears(nonce) {

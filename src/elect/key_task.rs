@@ -30,7 +30,7 @@ use crate::{
     },
     model::{Holder, LockId, SessionId},
     store::{Candidate, Queue, Release, StoreExt, Take, Ticket, Wait, Waiter},
-    sync::{caught, locked},
+    sync::locked,
 };
 
 /// A release waits no longer for the queue, which is left at the same time.
@@ -79,13 +79,13 @@ pub(super) struct AfterStep {
 }
 
 impl AfterStep {
-    pub(super) fn perform(self) {
+    pub(super) fn perform(self, engine: &Engine) {
         for (reply, outcome) in self.replies {
-            // If no caller waits any more, what was granted is given back by its drop. Wakers are code of others.
-            caught(|| reply.send(outcome));
+            // If no caller waits any more, what was granted is given back by its drop.
+            engine.wake(move || reply.send(outcome));
         }
         for returned in self.returned {
-            caught(|| returned.send(()));
+            engine.wake(move || returned.send(()));
         }
     }
 }
@@ -233,7 +233,7 @@ pub(super) async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
                         state.machine.answered(context, sent, op, answer);
                     })
                 };
-                after.perform();
+                after.perform(&engine);
             }
         }
     }

@@ -263,7 +263,7 @@ impl Engine {
             }
             (made, after)
         };
-        after.perform();
+        after.perform(self);
         Some(made)
     }
 
@@ -283,9 +283,10 @@ impl Engine {
         }
         drop(state);
         drop(cells);
-        // Wakers are code of others.
-        if is_done {
-            self.keys.done.notify_waiters();
+        // Nobody waits for it before.
+        if is_done && self.is_closed() {
+            let engine = self.clone();
+            self.wake(move || engine.keys.done.notify_waiters());
         }
         next
     }

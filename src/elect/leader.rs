@@ -129,7 +129,12 @@ impl Leaders {
             let (sender, leader) = watch::channel(None);
             let watched = Arc::new(WatchedKey { leader, hint: Notify::new() });
             registry.insert(lock.clone(), Arc::downgrade(&watched));
-            engine.work.spawn(follow(Arc::downgrade(engine), lock.clone(), Arc::downgrade(&watched), sender));
+            engine.work.spawn(follow(
+                Arc::downgrade(engine),
+                lock.clone(),
+                Arc::downgrade(&watched),
+                Arc::new(sender),
+            ));
             watched
         });
         LeaderWatch { leader: watched.leader.clone(), _watched: watched }
@@ -152,7 +157,7 @@ async fn follow(
     engine: Weak<Engine>,
     lock: LockId,
     watched: Weak<WatchedKey>,
-    leads: watch::Sender<Option<HeldBy>>,
+    leads: Arc<watch::Sender<Option<HeldBy>>>,
 ) {
     let mut first = true;
     loop {
@@ -188,18 +193,22 @@ async fn follow(
 fn publish(
     engine: &Engine,
     lock: &LockId,
-    leads: &watch::Sender<Option<HeldBy>>,
+    leads: &Arc<watch::Sender<Option<HeldBy>>>,
     leader: Option<HeldBy>,
     first: bool,
 ) {
-    let mut news = false;
+    let (mut news, mut has_said) = (false, false);
     leads.send_if_modified(|known| {
         let said = |held: &HeldBy| held.value.clone();
-        let has_said = known.as_ref().and_then(said) != leader.as_ref().and_then(said);
+        has_said = known.as_ref().and_then(said) != leader.as_ref().and_then(said);
         news = known.as_ref().map(|known| known.term) != leader.as_ref().map(|leader| leader.term);
         known.clone_from(&leader);
-        news || has_said || first
+        false
     });
+    if news || has_said || first {
+        let leads = leads.clone();
+        engine.wake(move || leads.send_if_modified(|_| true));
+    }
     if news {
         engine.events.send(Event::NewLeader { lock: lock.clone(), leader });
     }

@@ -114,7 +114,8 @@ impl Lease {
         self.cell.cancel(loss);
     }
 
-    /// Returns a token that fires when the job should stop.
+    /// Returns a token that fires when the job should stop. It is the weaker way: a thread of this library has to fire
+    /// it, where [`cancelled`](Self::cancelled) and [`is_cancelled`](Self::is_cancelled) look at the clock themselves.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
         self.token.clone()
@@ -127,12 +128,16 @@ impl Lease {
         self.cell.should_stop(self.cell.now()) || self.token.is_cancelled()
     }
 
-    /// Waits until the job should stop.
+    /// Waits until the job should stop. In a task of tokio's it looks at the clock when the time has come, as
+    /// [`is_cancelled`](Self::is_cancelled) does: it needs nobody to wake it. Elsewhere a thread of this library wakes it.
+    ///
+    /// # Panics
+    /// In a task of a tokio runtime without timers.
     ///
     /// # Cancel safety
     /// May be dropped and called again.
     pub async fn cancelled(&self) {
-        self.token.cancelled().await;
+        self.cell.told(&self.token).await;
     }
 
     /// Returns why the lease ended or is about to end; `None` while all is well, or if only one run of a

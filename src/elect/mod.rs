@@ -104,6 +104,7 @@ mod time;
 mod troubles;
 mod unreadable;
 mod upkeep;
+mod wakes;
 mod watcher;
 mod work;
 

@@ -127,10 +127,16 @@ impl Session {
         })
     }
 
+    /// Returns when what runs under it is to be told to stop, unless the end moves.
+    pub(crate) fn told_at(&self) -> Moment {
+        let early = if self.flaws.has(Flaw::NoEarlyCancel) { Duration::ZERO } else { self.times.stop_grace };
+        self.end() - early
+    }
+
     /// Returns why what runs under it is to be told to stop, from then on (R9).
     pub(crate) fn due(&self, now: Moment) -> Option<Loss> {
-        let early = if self.flaws.has(Flaw::NoEarlyCancel) { Duration::ZERO } else { self.times.stop_grace };
-        let at = self.end() - early;
+        let at = self.told_at();
+        let early = self.end().since(at);
         (now >= at).then(|| Loss::Expired {
             unreachable_for: self.times.validity().saturating_sub(early) + now.since(at),
             not_running_for: now.since(moment(&self.looks_by)),

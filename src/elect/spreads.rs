@@ -186,13 +186,20 @@ impl Spreads {
         (registry.version, registry.shares.values().cloned().collect())
     }
 
-    /// Notes that the store has that version.
-    pub(crate) fn mark_published(&self, version: u64) {
+    /// Notes that the store has that version. Returns whether that is news for who waits for it.
+    pub(crate) fn mark_published(&self, version: u64) -> bool {
+        let mut news = false;
         self.published.send_if_modified(|known| {
-            let news = *known < version;
+            news = *known < version;
             *known = version.max(*known);
-            news
+            false
         });
+        news
+    }
+
+    /// Wakes who waits for a version.
+    pub(crate) fn tell_published(&self) {
+        self.published.send_if_modified(|_| true);
     }
 
     /// Waits until the store has that version.

@@ -12,7 +12,7 @@ use super::{
     metrics,
     probe::Probe,
     runtime::Runtime,
-    time, upkeep,
+    time, upkeep, wakes,
 };
 use crate::{
     ConfigError, StoreError,
@@ -225,7 +225,7 @@ impl Builder {
         // A simulation stops tasks, not threads.
         #[cfg(tenure_sim)]
         let has_thread = has_thread && !is_gated;
-        let thread = has_thread.then(|| time::start().and_then(|()| KeeperThread::start())).transpose();
+        let thread = has_thread.then(|| begin_threads().and_then(|()| KeeperThread::start())).transpose();
         let thread = thread.map_err(|error| StartError::Thread(Arc::new(error)))?;
         // Work on the program's own runtime stands still with it.
         let probe = (thread.is_some() || probe.is_some()).then(|| Probe::new(probe, clock.now()));
@@ -256,6 +256,12 @@ impl Builder {
         }
         Ok(elect)
     }
+}
+
+/// Starts the threads that all instances of a process share.
+fn begin_threads() -> std::io::Result<()> {
+    wakes::start()?;
+    time::start()
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]

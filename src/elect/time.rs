@@ -1,20 +1,20 @@
 //! The time thread: looks at the clock for all instances of the process, whatever keeps their keepers.
 //!
 //! A keeper polls the store, which may be the program's own. If that blocks, the keeper cannot tell any job that a
-//! lease ends. This thread can: it polls no future, asks no store, and knows nothing but sessions and the clock (R14).
+//! lease ends. This thread can: it polls no future, asks no store, wakes nobody, and knows nothing but sessions and the
+//! clock (R14).
 //! In the time of a test there is none, as all of an instance is on the test's runtime.
 
 use std::{
     io, mem,
     sync::{Arc, Condvar, Mutex, PoisonError, Weak},
-    thread,
     time::Duration,
 };
 
-use super::session::Session;
+use super::{session::Session, wakes};
 use crate::{
     clock::Clock,
-    sync::{caught, locked},
+    sync::{OwnThread, caught, locked},
     words::Under,
 };
 
@@ -29,34 +29,41 @@ struct Watch {
 }
 
 struct Watched {
-    sessions: Vec<Watch>,
-    has_thread: bool,
+    sessions: Vec<Arc<Watch>>,
+    thread: OwnThread,
     /// There is nothing to look at, and it waits to be woken.
     is_idle: bool,
 }
 
 static WATCHED: Mutex<Watched> =
-    Mutex::new(Watched { sessions: Vec::new(), has_thread: false, is_idle: false });
+    Mutex::new(Watched { sessions: Vec::new(), thread: OwnThread::NONE, is_idle: false });
 static NEWS: Condvar = Condvar::new();
 
 /// Starts the thread, if there is none yet.
 pub(super) fn start() -> io::Result<()> {
     let mut watched = locked(&WATCHED);
-    if !watched.has_thread {
-        thread::Builder::new().name("tenure-time".to_owned()).spawn(look_always)?;
-        watched.has_thread = true;
+    if watched.thread.begin("tenure-time", look_always)? {
+        watched.is_idle = false;
     }
     Ok(())
 }
 
 /// Watches a session from now on, until its last handle is gone.
 pub(super) fn watch(session: &Arc<Session>, clock: &Arc<dyn Clock>, under: &Under) {
-    let watch = Watch { session: Arc::downgrade(session), clock: clock.clone(), under: under.clone() };
+    let watch =
+        Arc::new(Watch { session: Arc::downgrade(session), clock: clock.clone(), under: under.clone() });
     let mut watched = locked(&WATCHED);
     let gone = watched.take_gone();
     watched.sessions.push(watch);
     drop(watched);
-    caught(|| drop(gone));
+    let_go(gone);
+}
+
+/// Drops these elsewhere. With a watch may go the last handle of a clock or of a log, whose drop is code of others.
+fn let_go<T: Send + 'static>(gone: Vec<T>) {
+    if !gone.is_empty() {
+        wakes::later(move || drop(gone));
+    }
 }
 
 /// Wakes the thread, as a lease has begun.
@@ -73,16 +80,18 @@ fn look_always() {
         let gone = watched.take_gone();
         let held: Vec<_> = watched.sessions.iter().filter_map(Watch::held).collect();
         drop(watched);
-        caught(|| drop(gone));
-        let waits = held.iter().map(|(session, clock, under)| {
+        let_go(gone);
+        let waits = held.iter().map(|(session, watch)| {
             let mut wait = LOOK_EVERY;
             // The clock may be the program's.
-            caught(|| wait = under.run(|| session.look(&**clock)));
+            caught(|| wait = watch.under.run(|| session.look(&*watch.clock)));
             wait
         });
         let waits = waits.min();
-        // Outside of the mutex: these may be the last that have it.
-        caught(|| drop(held));
+        // These may be the last that have it.
+        let (sessions, watches): (Vec<_>, Vec<_>) = held.into_iter().unzip();
+        let_go(sessions.into_iter().filter_map(Arc::into_inner).collect());
+        let_go(watches.into_iter().filter_map(Arc::into_inner).collect());
         watched = locked(&WATCHED);
         watched = match waits {
             Some(wait) => {
@@ -100,18 +109,17 @@ fn look_always() {
 }
 
 impl Watched {
-    /// Takes out the watches of sessions whose last handle is gone. With one may go the last handle of a clock or of a
-    /// log, whose drop is code of others: so they are dropped under no mutex.
-    fn take_gone(&mut self) -> Vec<Watch> {
+    /// Takes out the watches of sessions whose last handle is gone.
+    fn take_gone(&mut self) -> Vec<Arc<Watch>> {
         self.sessions.extract_if(.., |watch| watch.session.strong_count() == 0).collect()
     }
 }
 
 impl Watch {
     /// Returns the session if there are leases under it.
-    fn held(&self) -> Option<(Arc<Session>, Arc<dyn Clock>, Under)> {
-        let session = self.session.upgrade().filter(|session| session.inside() > 0)?;
-        Some((session, self.clock.clone(), self.under.clone()))
+    fn held(self: &Arc<Self>) -> Option<(Arc<Session>, Arc<Self>)> {
+        let session = self.session.upgrade()?;
+        (session.inside() > 0).then(|| (session, self.clone()))
     }
 }
 

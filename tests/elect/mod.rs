@@ -20,6 +20,7 @@ mod sooner;
 mod timeouts;
 mod troubles;
 mod undriven;
+mod wakers;
 mod within;
 mod words;
 mod world;
