@@ -261,6 +261,11 @@ impl Engine {
         self.own.get().filter(|_| !self.closing.is_cancelled()).unwrap_or(&self.given)
     }
 
+    /// Returns the engine's own, where the store has such.
+    pub(crate) fn own(&self) -> Option<&Arc<dyn Store>> {
+        self.own.get()
+    }
+
     /// Has the engine work over this one.
     pub(crate) fn use_own(&self, own: Arc<dyn Store>) {
         // There is one keeper, which asks once.

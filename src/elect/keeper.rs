@@ -38,6 +38,9 @@ use crate::{
 /// A store limits by itself how long a connection takes; one that does not is asked again.
 const LONGEST_CONNECT: Duration = Duration::from_secs(60);
 
+/// Time for what a store tells others of the last writes of an instance.
+const LAST_BELLS: Duration = Duration::from_secs(1);
+
 /// Commands to the keeper.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -92,11 +95,20 @@ impl Keeper {
                         "left a session open because something still runs under it: another instance will declare it dead"
                     );
                 }
+                self.tell_the_last().await;
                 if let Some(reply) = reply {
                     self.engine.wake(move || reply.send(()));
                 }
                 return;
             }
+        }
+    }
+
+    /// Has the engine's own store tell others of its last writes: its runtime ends after this.
+    async fn tell_the_last(&self) {
+        if let Some(own) = self.engine.own() {
+            // An error says that it takes longer. What others are not told they find at their next poll.
+            let _ = careful(LAST_BELLS, async { own.at_rest().await }).await;
         }
     }
 

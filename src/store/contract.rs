@@ -101,4 +101,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// may take is the store's to limit. What it answers is a store like any other, with
     /// [`hints`](Self::hints) of its own for callers that ask for them.
     fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>>;
+
+    /// Waits until all is done that goes on beside the operations, such as telling others of them; [`hints`](Self::hints)
+    /// end. It is the last thing that a [dedicated](Self::dedicated) store is asked, for its runtime ends after it.
+    /// The caller limits how long it may take. A wrapper passes it on.
+    fn at_rest(&self) -> Answer<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
 }

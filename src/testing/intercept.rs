@@ -277,6 +277,11 @@ impl<I: Intercept> Store for Intercepted<I> {
         let around = |store| Arc::new(Intercepted { store, intercept }) as Arc<dyn Store>;
         self.store.dedicated().map_ok(|store| store.map(around)).boxed()
     }
+
+    // Nor does this.
+    fn at_rest(&self) -> Answer<'_, ()> {
+        self.store.at_rest()
+    }
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod processes;
 mod queue;
 mod revoked;
 mod rights;
+mod rings;
 mod rotation;
 mod schedules;
 mod shutdown;

@@ -132,4 +132,8 @@ impl Store for Wire {
         let around = |store| Arc::new(Self { store, ears: self.ears.clone() }) as Arc<dyn Store>;
         self.store.dedicated().map_ok(move |store| store.map(around)).boxed()
     }
+
+    fn at_rest(&self) -> Answer<'_, ()> {
+        self.store.at_rest()
+    }
 }

@@ -99,19 +99,15 @@ struct Inner {
 }
 
 impl Inner {
-    /// Bells are rung by that ringer, or by one of its own.
     fn new(
         current: Current,
         options: MongoOptions,
         (has_bells, buckets): Prepared,
         marks: Arc<Marks>,
-        ringer: Option<Arc<Ringer>>,
     ) -> Self {
         let (names, stop) = (Collections::new(&options.prefix), CancellationToken::new());
         let connection = Arc::new(Connection::new(current, options.clone(), marks.clone(), stop.clone()));
-        let ringer = ringer.unwrap_or_else(|| {
-            Arc::new(Ringer::new(Arc::clone(&connection), Arc::clone(&buckets), stop.clone()))
-        });
+        let ringer = Arc::new(Ringer::new(Arc::clone(&connection), Arc::clone(&buckets), stop.clone()));
         let unseen: Arc<Unseen> = Arc::default();
         let shared = Shared {
             connection: Arc::clone(&connection),
@@ -153,9 +149,7 @@ impl MongoStore {
         let made = uri.client(&options).await?;
         check_name(&made.database)?;
         let prepared = prepared(&made.client.database(&made.database), &options).await?;
-        Ok(Self {
-            inner: Arc::new(Inner::new(Current::own(made, uri), options, prepared, Arc::default(), None)),
-        })
+        Ok(Self { inner: Arc::new(Inner::new(Current::own(made, uri), options, prepared, Arc::default())) })
     }
 
     /// Uses a client that the program has already.
@@ -177,7 +171,7 @@ impl MongoStore {
         let database = client.database(&name);
         let prepared = prepared(&database, &options).await?;
         let current = Current::lent(database, connect::lent_room());
-        Ok(Self { inner: Arc::new(Inner::new(current, options, prepared, Arc::default(), None)) })
+        Ok(Self { inner: Arc::new(Inner::new(current, options, prepared, Arc::default())) })
     }
 
     /// Ends what the store and its client have under way: the last thing to do before a program ends its
@@ -222,16 +216,15 @@ impl MongoStore {
         name: String,
         options: MongoOptions,
     ) -> CommandResult<Inner> {
-        let Inner { has_bells, buckets, marks, ringer, .. } = &*self.inner;
+        let Inner { has_bells, buckets, marks, .. } = &*self.inner;
         let made = uri.client(&options).await.map_err(CommandFailure::not_connected)?;
         // The string was read before, and so was the database's name.
         let made = OwnClient { database: name, ..made };
         // Finds the server and opens a connection now, so that no beat has to.
         run(&made.client.database(&made.database), doc! { "ping": 1 }).await?;
         let prepared = (*has_bells, Arc::clone(buckets));
-        // Its runtime may end with its last write, and the bell of that be lost.
-        let ringer = Some(Arc::clone(ringer));
-        Ok(Inner::new(Current::own(made, uri), options, prepared, Arc::clone(marks), ringer))
+        // Its bells go where its writes go: they wait for nobody else's runtime (R15).
+        Ok(Inner::new(Current::own(made, uri), options, prepared, Arc::clone(marks)))
     }
 
     fn database(&self) -> Database {
@@ -363,6 +356,15 @@ impl Store for MongoStore {
             };
             let store = within(FIRST_ANSWER, "open a second connection", again).await?;
             Ok(Some(Arc::new(store) as Arc<dyn Store>))
+        })
+    }
+
+    fn at_rest(&self) -> Answer<'_, ()> {
+        Box::pin(async {
+            // No failed bell is tried again.
+            self.inner.hints.close().await;
+            self.inner.ringer.at_rest().await;
+            Ok(())
         })
     }
 }
