@@ -119,6 +119,8 @@ pub(crate) struct Engine {
     /// Time at which a write of locks or places was last answered, or given up.
     last_write: Mutex<Option<Moment>>,
     pub(super) probe: Option<Probe>,
+    /// Signs of life of the keeper's thread, if it has one.
+    pub(super) pulse: Option<Probe>,
 }
 
 /// Parts that differ from one engine to another.
@@ -135,6 +137,7 @@ pub(crate) struct Parts {
     pub(crate) host: String,
     pub(crate) program: String,
     pub(crate) probe: Option<Probe>,
+    pub(crate) pulse: Option<Probe>,
 }
 
 impl Engine {
@@ -151,6 +154,7 @@ impl Engine {
             host,
             program,
             probe,
+            pulse,
         } = parts;
         let times = Times {
             ttl: config.ttl(),
@@ -253,6 +257,7 @@ impl Engine {
             last_attempt: Mutex::default(),
             last_write: Mutex::default(),
             probe,
+            pulse,
         }
     }
 

@@ -94,6 +94,7 @@ impl Health {
     pub(crate) fn of(engine: &Engine) -> Self {
         engine.look_at_words();
         engine.look_at_program();
+        engine.look_at_keeper();
         let now = engine.clock.now();
         let session = engine.current();
         let trouble = engine.troubles().borrow().clone();
@@ -107,7 +108,12 @@ impl Health {
             (Some(_), Some(trouble)) => {
                 Status::Degraded { since: now.since(trouble.since), error: chain(&*trouble.error) }
             }
-            (None, trouble) => Status::Lost { error: trouble.map(|trouble| chain(&*trouble.error)) },
+            (None, trouble) => {
+                // A keeper that hangs has not heard from the store since.
+                let hangs = troubles.iter().find(|trouble| trouble.work == Work::Keeping);
+                let of_the_store = || trouble.map(|trouble| chain(&*trouble.error));
+                Status::Lost { error: hangs.map(ToString::to_string).or_else(of_the_store) }
+            }
         };
         Self {
             status,

@@ -1,5 +1,5 @@
-//! Check that the program's runtime runs tasks: one that stands still is shown, and with a liveness probe it does not
-//! keep its locks.
+//! Checks that threads run tasks. Those of the program's runtime: one that stands still is shown, and with a liveness
+//! probe it does not keep its locks. And the keeper's: it may hang in code of others.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -12,7 +12,10 @@ use crate::{clock::Moment, model::StoreTime};
 /// Time without a task after which others are told.
 const STANDS_STILL: Duration = Duration::from_secs(10);
 
-/// The program shows that its runtime runs by running a task from time to time.
+/// Least time without a task after which the keeper hangs: a machine may be as busy.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// A runtime shows that it runs by running a task from time to time.
 #[derive(Debug)]
 pub(crate) struct Probe {
     /// Time after which the session ends, if that is wanted.
@@ -58,6 +61,31 @@ impl Engine {
         self.probe.as_ref().is_some_and(|probe| {
             probe.patience.is_some_and(|patience| probe.silent_for(self.clock.now()) > patience)
         })
+    }
+
+    /// Shows that the keeper's thread runs.
+    pub(crate) fn show_keeper(&self) {
+        if let Some(pulse) = &self.pulse {
+            pulse.shown(self.clock.now());
+        }
+    }
+
+    /// Returns the time without a task after which the keeper hangs: it has missed a beat then.
+    pub(crate) fn keeper_patience(&self) -> Duration {
+        self.times.interval.max(BUSY)
+    }
+
+    /// Records whether the keeper's thread runs. For any thread but that.
+    pub(crate) fn look_at_keeper(&self) {
+        let Some(pulse) = self.pulse.as_ref().filter(|_| !self.closing.is_cancelled()) else { return };
+        let silent = pulse.silent_for(self.clock.now());
+        if silent < self.keeper_patience() {
+            return self.record_success(Work::Keeping);
+        }
+        let error = format!(
+            "it has run nothing for {silent:.0?}: does code of others hang on it, such as a logger or a panic hook?"
+        );
+        self.record_trouble(Work::Keeping, self.clock.now() - silent, true, error);
     }
 
     /// Returns for how long the program's runtime has run no task, if that is long and something is held here: a

@@ -229,6 +229,7 @@ impl Builder {
         let thread = thread.map_err(|error| StartError::Thread(Arc::new(error)))?;
         // Work on the program's own runtime stands still with it.
         let probe = (thread.is_some() || probe.is_some()).then(|| Probe::new(probe, clock.now()));
+        let pulse = thread.is_some().then(|| Probe::new(None, clock.now()));
         let (keeper, commands) = mpsc::unbounded_channel();
         let parts = Parts {
             store,
@@ -242,12 +243,16 @@ impl Builder {
             host: host_name(),
             program: program.unwrap_or_else(program_name),
             probe,
+            pulse,
         };
         let engine = Arc::new(Engine::new(parts, keeper));
         metrics::begin(&engine);
         engine.runtime.spawn(upkeep::stand_sentinel(Arc::downgrade(&engine)));
         if let Some(probe) = &engine.probe {
             engine.runtime.spawn(upkeep::show_alive(Arc::downgrade(&engine), probe.pace()));
+        }
+        if thread.is_some() {
+            engine.work.spawn(upkeep::show_keeper(Arc::downgrade(&engine)));
         }
         let elect = Elect { life: Arc::new(Life { engine: engine.clone() }) };
         match thread {

@@ -235,7 +235,25 @@ pub(crate) async fn show_alive(engine: Weak<Engine>, pace: Duration) {
     loop {
         let Some(closing) = engine.upgrade().map(|engine| {
             engine.show_alive();
+            engine.look_at_keeper();
             engine.closing.clone()
+        }) else {
+            return;
+        };
+        tokio::select! {
+            biased;
+            () = closing.cancelled() => return,
+            () = tokio::time::sleep(pace) => {}
+        }
+    }
+}
+
+/// Shows that the keeper's thread runs tasks. Ends with the engine.
+pub(crate) async fn show_keeper(engine: Weak<Engine>) {
+    loop {
+        let Some((pace, closing)) = engine.upgrade().map(|engine| {
+            engine.show_keeper();
+            (engine.keeper_patience() / 4, engine.closing.clone())
         }) else {
             return;
         };

@@ -125,6 +125,10 @@ works! {
     Tasks "tasks": "calling a spread's task source",
         "the spread keeps its current tasks",
         needs "reading" on "what the program reads them from";
+    /// Keeping the session: the keeper's thread runs nothing.
+    Keeping "keeping": "the keeper's thread",
+        "no heartbeat is sent: the session expires, jobs are told to stop, and nothing is acquired or released here",
+        needs "reading" on "what the program reads them from";
     /// Running the program's jobs and callbacks: its runtime runs no task.
     Jobs "jobs": "running jobs and callbacks",
         "they stand still here, and their keys stay held",
@@ -167,7 +171,7 @@ impl Work {
 
     /// Returns whether its first failure is worth reporting: it is done seldom, or has lasted by then.
     pub(super) const fn is_reported_at_once(self) -> bool {
-        matches!(self, Self::History | Self::Jobs)
+        matches!(self, Self::History | Self::Jobs | Self::Keeping)
     }
 }
 

@@ -176,6 +176,7 @@ fn health_has_its_status_and_its_troubles() {
         "ledger"
         "history"
         "tasks"
+        "keeping"
         "jobs"
         "telling"
         "requested""#]],

@@ -11,13 +11,13 @@ use std::{
 use tenure::{
     Clock, Elect, ElectConfig, Loss, SystemClock,
     clock::Moment,
-    elect::JobEnd,
+    elect::{JobEnd, Status, Work},
     model::StoreTime,
     store::{MemoryStore, Store},
     testing::{Call, Course, Intercept},
 };
 
-use crate::wait::within;
+use crate::wait::{until, within};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -77,10 +77,20 @@ async fn a_store_that_blocks_the_keeper_keeps_nobody_from_being_told() {
     let taken = within("another takes over", second.acquire("guard")).await.unwrap();
     assert!(!guard.is_valid());
     assert!(blocking.intercept().blocks.load(Ordering::Relaxed), "its keeper hangs");
+    let names_it = async |names: bool| {
+        let health = first.health();
+        let is_named = health.troubles.iter().any(|trouble| trouble.work == Work::Keeping);
+        if is_named == names { Ok(health) } else { Err(health) }
+    };
+    let health = until("health names the keeper", async || names_it(true).await).await;
+    assert!(
+        matches!(&health.status, Status::Lost { error: Some(error) } if error.contains("the keeper's thread"))
+    );
     blocking.intercept().hold(false);
     drop((guard, taken));
     let again = within("it has another session", first.acquire("guard")).await.unwrap();
     assert!(again.is_valid());
+    until("it is over", async || names_it(false).await).await;
     drop(again);
     first.close().await;
 }
