@@ -146,8 +146,17 @@ fn session(words: &mut std::str::Split<'_, char>) -> Option<SessionId> {
 
 /// The reasons that the engine has, as it writes them.
 fn reason(word: &str) -> &'static str {
-    const REASONS: [&str; 8] =
-        ["expired", "revoked", "declared_dead", "vanished", "resigned", "moved", "closed", "probe"];
+    const REASONS: [&str; 9] = [
+        "expired",
+        "revoked",
+        "declared_dead",
+        "vanished",
+        "resigned",
+        "moved",
+        "closed",
+        "timed_out",
+        "probe",
+    ];
     REASONS.into_iter().find(|reason| *reason == word).unwrap_or("another reason")
 }
 
