@@ -4,7 +4,7 @@ use std::{ffi::OsString, process::Stdio, sync::Arc, time::Duration};
 
 use clap::Args;
 use tenure::{
-    Elect,
+    Elect, Loss,
     elect::{Acquired, Busy, Guard, HeldBy},
     model::{Key, Kind, LockId, StoreTime, Why},
     store::{
@@ -17,7 +17,7 @@ use tokio::{sync::mpsc, time::Instant};
 use crate::{
     child::{self, Input, Program},
     common::Common,
-    exit::{FAILED, Failure, HELD, LEASE_LOST},
+    exit::{FAILED, Failure, HELD, LEASE_LOST, TIMED_OUT},
     file,
     key_lock::KeyFile,
     place::{OpenMode, OpenStore, has_secret},
@@ -51,6 +51,11 @@ pub(crate) struct Exec {
     #[arg(long, short, value_name = "TIME")]
     wait: Option<String>,
 
+    /// Longest time to hold the key: then the program and all that it started are ended, and the exit code is 124
+    /// [default: no limit]
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<String>,
+
     /// Exit code if the key could not be acquired; with 0 nothing is printed
     #[arg(long, short = 'E', value_name = "CODE", default_value_t = HELD)]
     conflict_exit_code: u8,
@@ -78,6 +83,12 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
     let wait = exec.wait.as_deref().map(|text| times::duration("--wait", text)).transpose()?;
     let kill_after =
         exec.kill_after.as_deref().map(|text| times::duration("--kill-after", text)).transpose()?;
+    let timeout = exec.timeout.as_deref().map(|text| times::duration("--timeout", text)).transpose()?;
+    if timeout.is_some_and(|timeout| timeout.is_zero()) {
+        return Err(Failure::usage(
+            "--timeout is 0s, and must be longer: the program would be ended at once",
+        ));
+    }
     let patience = Patience::of(&settings.config, kill_after)?;
     let key = Key::new(&exec.key).map_err(|error| Failure::usage(format!("--key: {error}")))?;
     let lock = LockId { namespace: settings.config.namespace().clone(), kind: Kind::Lock, key };
@@ -95,7 +106,7 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
         opened = opened => opened?,
         came = first(&mut signals) => return Ok(ended_by(came)),
     };
-    let asked = KeyWait { exec: &exec, lock: &lock, deadline, place: &place, elect: &elect };
+    let asked = KeyWait { exec: &exec, lock: &lock, timeout, deadline, place: &place, elect: &elect };
     let got = tokio::select! {
         got = asked.guard() => got,
         // No child runs yet to which it would have to be passed.
@@ -120,7 +131,7 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
     };
     let lease = guard.lease();
     let ended = under::run(&lease, program, key_file, patience, Some(&mut signals), drop).await;
-    let code = ended.map(|ended| code(&ended, &lock));
+    let code = ended.map(|ended| code(&ended, &lock, lease.loss().as_ref()));
     if let Err(error) = guard.release().await {
         say::say(format_args!(
             "could not release the key {:?}; it expires within {}: {error}",
@@ -158,8 +169,13 @@ async fn first(signals: &mut mpsc::UnboundedReceiver<ReceivedSignal>) -> Receive
 }
 
 /// The code of this process, and a sentence if it is not the child's.
-fn code(ended: &Ended, lock: &LockId) -> u8 {
+fn code(ended: &Ended, lock: &LockId, why: Option<&Loss>) -> u8 {
     if let Some(loss) = &ended.loss {
+        if let Some(Loss::TimedOut { after }) = why {
+            let after = humantime::format_duration(*after);
+            say::say(format_args!("the child took longer than --timeout ({after}), so it was ended"));
+            return TIMED_OUT;
+        }
         say::say(format_args!("lost the key {:?}, so the child was ended: {loss}", lock.key.as_str()));
         return LEASE_LOST;
     }
@@ -195,6 +211,7 @@ impl Acquisition {
 struct KeyWait<'a> {
     exec: &'a Exec,
     lock: &'a LockId,
+    timeout: Option<Duration>,
     deadline: Option<Instant>,
     place: &'a OpenStore,
     elect: &'a Elect,
@@ -206,9 +223,12 @@ impl KeyWait<'_> {
     }
 
     fn request(&self) -> tenure::elect::KeyRequest {
-        let request = self.elect.key(&self.lock.key);
-        match &self.exec.why {
-            Some(why) => request.why(why),
+        let mut request = self.elect.key(&self.lock.key);
+        if let Some(why) = &self.exec.why {
+            request = request.why(why);
+        }
+        match self.timeout {
+            Some(timeout) => request.timeout(timeout),
             None => request,
         }
     }

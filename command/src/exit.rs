@@ -12,6 +12,8 @@ pub(crate) const HELD: u8 = 75;
 pub(crate) const CONFIG: u8 = 78;
 /// The lease was lost while the child ran.
 pub(crate) const LEASE_LOST: u8 = 80;
+/// The child took longer than its time: as `timeout` of the coreutils says it.
+pub(crate) const TIMED_OUT: u8 = 124;
 /// tenure itself failed.
 pub(crate) const FAILED: u8 = 125;
 /// The child's program was found and could not be started.

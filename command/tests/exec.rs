@@ -88,6 +88,29 @@ fn standard_input_and_output_are_those_of_the_child() {
 }
 
 #[test]
+fn a_child_that_takes_longer_than_its_timeout_is_ended_and_its_key_is_free() {
+    let folder = Folder::new("exec-timeout");
+    let limited = |time: &str| {
+        let mut command = exec(&folder.store(), "k");
+        command.args(["--timeout", time, "--kill-after", "100ms"]);
+        command
+    };
+    // One that heeds SIGTERM, and one that does not.
+    for script in ["exec sleep 600", "trap '' TERM; sleep 600 & wait; sleep 600"] {
+        let late = sh(&mut limited("300ms"), script);
+        assert_eq!(late.status.code(), Some(124), "{script}: {}", stderr(&late));
+        let said = stderr(&late);
+        assert!(said.contains("the child took longer than --timeout (300ms), so it was ended"), "{said}");
+        let next = sh(exec(&folder.store(), "k").arg("-n"), "exit 3");
+        assert_eq!(next.status.code(), Some(3), "{}", stderr(&next));
+    }
+    assert_eq!(sh(&mut limited("1h"), "exit 7").status.code(), Some(7));
+    let refused = sh(&mut limited("0s"), "echo ran");
+    assert_eq!((refused.status.code(), stdout(&refused)), (Some(64), String::new()));
+    assert!(stderr(&refused).contains("--timeout is 0s, and must be longer"), "{}", stderr(&refused));
+}
+
+#[test]
 fn an_exec_that_does_not_wait_names_the_holder_of_the_key() {
     let folder = Folder::new("exec-held");
     let holder = holder(&folder, "report");
