@@ -232,7 +232,7 @@ pub async fn an_end_may_become_the_last(fixture: &Fixture) {
         let others = FinishRun { last: true, ..finish(&claim, other) };
         assert_eq!(end(fixture, others).await, ClaimAnswer::Yours(first.clone()), "another outcome");
         let is_last = FinishRun { last: true, error: None, ..said.clone() };
-        let known = first.finish.clone().unwrap();
+        let known = first.finish.clone().expect("it was finished");
         let expected = with!(first; finish: Some(with!(known; last: true)));
         assert_eq!(end(fixture, is_last).await, ClaimAnswer::Yours(expected.clone()));
         assert_eq!(end(fixture, said).await, ClaimAnswer::Yours(expected), "it stays the last");

@@ -140,6 +140,19 @@ pub(crate) struct Parts {
     pub(crate) pulse: Option<Probe>,
 }
 
+/// Reads of one sort, by that method of the store.
+macro_rules! reads {
+    ($work:ident, $method:ident) => {
+        Batch::new(|engine, items| {
+            async move {
+                let limit = engine.limit();
+                engine.call(Work::$work, limit, engine.store().$method(items, limit)).await
+            }
+            .boxed()
+        })
+    };
+}
+
 impl Engine {
     pub(crate) fn new(parts: Parts, keeper: mpsc::UnboundedSender<Command>) -> Self {
         let Parts {
@@ -213,34 +226,10 @@ impl Engine {
                 }
                 .boxed()
             }),
-            looks: Batch::new(|engine, items| {
-                async move {
-                    let limit = engine.limit();
-                    engine.call(Work::Reads, limit, engine.store().locks(items, limit)).await
-                }
-                .boxed()
-            }),
-            peeks: Batch::new(|engine, items| {
-                async move {
-                    let limit = engine.limit();
-                    engine.call(Work::Reads, limit, engine.store().peek(items, limit)).await
-                }
-                .boxed()
-            }),
-            places: Batch::new(|engine, items| {
-                async move {
-                    let limit = engine.limit();
-                    engine.call(Work::Queues, limit, engine.store().places(items, limit)).await
-                }
-                .boxed()
-            }),
-            schedule_looks: Batch::new(|engine, items| {
-                async move {
-                    let limit = engine.limit();
-                    engine.call(Work::Schedules, limit, engine.store().schedules(items, limit)).await
-                }
-                .boxed()
-            }),
+            looks: reads!(Reads, locks),
+            peeks: reads!(Reads, peek),
+            places: reads!(Queues, places),
+            schedule_looks: reads!(Schedules, schedules),
             session: watch::Sender::new(None),
             session_changed: Arc::default(),
             troubles: Troubles::default(),

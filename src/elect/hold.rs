@@ -509,6 +509,6 @@ async fn sleep_if(is_wanted: bool, time: Duration) {
     if is_wanted {
         tokio::time::sleep(time).await;
     } else {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
