@@ -189,7 +189,7 @@ async fn a_watch_tells_of_a_new_value_of_the_same_holder() {
         let told = tokio::time::timeout(poll + SECOND, watch.changed()).await.expect("it is told");
         let told = told.unwrap().unwrap();
         assert_eq!(told.term, guard.term());
-        assert_eq!(told.value.as_ref().map(|value| value.as_bytes()), value.map(str::as_bytes));
+        assert_eq!(told.value.as_ref().map(tenure::model::Value::as_bytes), value.map(str::as_bytes));
     }
     let is_leader = |event: &Event| matches!(event, Event::NewLeader { .. });
     let more = tokio::time::timeout(SECOND, events.next()).await;

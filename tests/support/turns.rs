@@ -1,7 +1,10 @@
 //! Instances that take turns on one key: how long each waits, and how many go before it.
 
 #![allow(dead_code, reason = "each test binary uses its part of the support")]
-#![allow(clippy::disallowed_methods, reason = "waits are measured in the time of the test, which may be paused")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "waits are measured in the time of the test, which may be paused"
+)]
 
 use std::{
     sync::{

@@ -229,7 +229,7 @@ async fn with_an_order_displaced(away: &[Operation]) -> (Crew, Reported) {
         if tick.is_ordered() { Err("the disk is full".to_owned()) } else { Ok(()) }
     };
     let one = crew.with_job("a", HOURLY, set, job).await;
-    pass(HOUR - 10 * SECOND).await;
+    pass(3590 * SECOND).await;
     one.schedule.as_ref().unwrap().run_now(Why::new("to see it").unwrap()).await.unwrap();
     pass(5 * SECOND).await;
     one.faulty.intercept().always(away, Fault::Swallowed);
