@@ -19,3 +19,5 @@ mod mongodb;
 mod reference;
 mod support;
 mod support_check;
+#[path = "support/turns.rs"]
+mod turns;

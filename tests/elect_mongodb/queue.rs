@@ -9,9 +9,9 @@ use tenure::Elect;
 use crate::elect_mongodb::fleet::{Place, calm, config, replica_set, steady, waits, within};
 use crate::support::{
     mongod::{Deployment, Options, Shape},
-    turns::{take_after_others_gave_up, take_turns},
     wire,
 };
+use crate::turns::{take_after_others_gave_up, take_turns};
 
 /// Far longer than any wait that does not count on it.
 const POLL: Duration = Duration::from_secs(20);

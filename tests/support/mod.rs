@@ -10,6 +10,5 @@ pub(crate) mod clock;
 pub(crate) mod mongod;
 pub(crate) mod proxy;
 pub(crate) mod rounds;
-pub(crate) mod turns;
 pub(crate) mod wait;
 pub(crate) mod wire;
