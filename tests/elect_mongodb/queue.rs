@@ -107,11 +107,11 @@ async fn instances_that_take_turns_wait_for_no_poll() {
             let place = Place::on(uri).await;
             let config = |number| config(&format!("pod-{number}")).with_poll_interval(POLL);
             let elects = join_all((0..instances).map(|number| place.instance(config(number)))).await;
-            let worst = within("all have had their turns", take_turns(&elects, 40, 1)).await;
+            let worst = within("all have had their turns", take_turns(&elects, 25, 1)).await;
             println!("{instances} instances: {worst:?}");
             assert!(worst.wait < POLL / 2, "{instances} instances: {worst:?}");
             if let [one, other, third] = &elects[..] {
-                let given_up = take_after_others_gave_up([one, other, third], 60);
+                let given_up = take_after_others_gave_up([one, other, third], 30);
                 let longest = within("keys that others gave up are taken", given_up).await;
                 assert!(longest < POLL / 2, "{longest:?} after others gave up");
             }

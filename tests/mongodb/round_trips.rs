@@ -334,9 +334,9 @@ async fn commands_carry_their_own_concerns_and_limit_whatever_the_connection_str
             match name.as_str() {
                 "find" | "aggregate" | "distinct" => {
                     let level = command.get_document("readConcern").unwrap().get_str("level").unwrap();
-                    // The line of waiters, and the look at what a batch may write: the write decides.
+                    // The line of waiters, lists of locks, and the look at what a batch may write: the write decides.
                     let is_look = name == "aggregate" && decides_nothing(command, &["locks"]);
-                    let local = decides_nothing(command, &["waiters"]) || is_look;
+                    let local = decides_nothing(command, &["waiters"]) || is_look || is_list(command);
                     assert_eq!(level, if local { "local" } else { "majority" }, "{command}");
                 }
                 "findAndModify" | "update" | "delete" => {
@@ -361,6 +361,14 @@ async fn commands_carry_their_own_concerns_and_limit_whatever_the_connection_str
         }
         assert_eq!(log.errors(), [""; 0], "{options}");
     }
+}
+
+/// Returns whether a command lists locks by the order of their ids, for people.
+fn is_list(command: &Document) -> bool {
+    let filter = command.get_document("filter").and_then(|filter| filter.get_document("_id"));
+    let first = filter.and_then(|range| range.get_document("$gte"));
+    command.get_str("find").is_ok_and(|on| on == "locks")
+        && first.is_ok_and(|first| first.get_str("kind").is_ok_and(|kind| kind == "lock"))
 }
 
 /// Returns whether a command changes nothing but that somebody lets go.

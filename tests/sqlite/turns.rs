@@ -25,7 +25,7 @@ async fn instances_that_take_turns_wait_for_no_poll() {
         println!("{instances} instances: {worst:?}");
         assert!(worst.wait < POLL / 2, "{instances} instances: {worst:?}");
         if let [one, other, third] = &elects[..] {
-            let given_up = support::take_after_others_gave_up([one, other, third], 60);
+            let given_up = support::take_after_others_gave_up([one, other, third], 40);
             let longest = within("keys that others gave up are taken", given_up).await;
             assert!(longest < POLL / 2, "{longest:?} after others gave up");
         }
