@@ -128,7 +128,7 @@ fn writes(patients: &[Patient]) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn a_dependency_that_is_away_for_a_while_needs_nobody() {
-    let (times, teams) = (cases(&[1200, 30, 60, 120_u32], 1), cases(&[5, 1, 2], 1));
+    let (times, teams) = (cases(&[780, 30, 60, 120_u32], 1), cases(&[5, 1, 2], 1));
     for away in times.iter().copied() {
         for instances in teams.iter().copied() {
             let (broken, fails) = while_broken();
