@@ -69,7 +69,6 @@ pub(crate) struct Engine {
     pub(crate) flaws: Flaws,
     /// Time passes while something waits: it is not a test's.
     passes: bool,
-    waking: Waking,
     /// The log that the program had when it began this.
     under: Under,
     /// The program's runtime: its jobs and callbacks run on it.
@@ -176,7 +175,6 @@ impl Engine {
             margin: config.margin(),
         };
         let now = clock.now();
-        let waking = if passes { Waking::Aside } else { Waking::Here };
         Self {
             given: store,
             own: OnceLock::new(),
@@ -184,7 +182,6 @@ impl Engine {
             times,
             clock,
             passes,
-            waking,
             under: Under::current(),
             born: now,
             process: entropy.roll(),
@@ -196,7 +193,7 @@ impl Engine {
             program,
             keys: Keys::default(),
             watcher: Watcher::default(),
-            events: Events::new(waking),
+            events: Events::new(Waking::where_time(passes)),
             leaders: Leaders::default(),
             spreads: Spreads::default(),
             schedule_inbox: ScheduleInbox::default(),
@@ -291,19 +288,24 @@ impl Engine {
         self.session_changed.notified()
     }
 
-    /// Wakes the waiters for a session: the current one is sound again.
-    pub(crate) fn announce_recovery(&self) {
-        self.session_has_changed();
-    }
-
-    fn session_has_changed(&self) {
+    /// Wakes the waiters for a session: there is one, it is sound again, or it is over.
+    pub(crate) fn session_has_changed(&self) {
         let changed = self.session_changed.clone();
         self.wake(move || changed.notify_waiters());
     }
 
     /// Wakes callers of the program by this, which is code of others.
     pub(super) fn wake<T>(&self, wake: impl FnOnce() -> T + Send + 'static) {
-        self.waking.wake(wake);
+        Waking::where_time(self.passes).wake(wake);
+    }
+
+    /// Changes a value that callers of the program wait for.
+    pub(super) fn change<T: Send + Sync + 'static>(
+        &self,
+        value: &Arc<watch::Sender<T>>,
+        change: impl FnOnce(&mut T) -> bool,
+    ) {
+        Waking::where_time(self.passes).change(value, change);
     }
 
     /// Waits for a session that jobs may begin under.
@@ -345,7 +347,7 @@ impl Engine {
             ttl = ?self.times.ttl, cancelled_after = ?self.times.validity().saturating_sub(self.times.stop_grace),
             "session opened"
         );
-        // It is read, and nobody waits for it.
+        // Nobody waits for it: it is read.
         self.session.send_replace(Some(session.clone()));
         if self.passes {
             time::watch(session, &self.clock, &self.under);
@@ -505,6 +507,13 @@ impl Engine {
         self.peeks.submit(self, |engine| &engine.peeks, lock).await
     }
 
+    /// Reads it over the program's own store, for a call of the program.
+    pub(crate) async fn requested_look(&self, lock: LockId) -> Result<LockSeen, Error> {
+        let limit = self.limit();
+        let seen = self.call(Work::Requested, limit, self.given.locks(vec![lock], limit)).await;
+        Ok(seen.map_err(Error::store)?.pop().unwrap_or(LockSeen::Absent))
+    }
+
     /// Reads whether this ticket is in the queue.
     pub(crate) async fn place(
         self: &Arc<Self>,
@@ -538,19 +547,14 @@ impl Engine {
     /// Records a failure of the store, or its end. The time of the first failure is kept until an answer.
     pub(crate) fn trouble(&self, trouble: Option<LastFailure>) {
         *locked(&self.last_attempt) = Some(self.clock.now());
-        let mut changed = false;
-        self.trouble.send_if_modified(|known| {
-            changed = known.is_some() || trouble.is_some();
+        self.change(&self.trouble, |known| {
+            let changed = known.is_some() || trouble.is_some();
             *known = match (known.take(), trouble) {
                 (Some(old), Some(new)) => Some(LastFailure { since: old.since, ..new }),
                 (_, new) => new,
             };
-            false
+            changed
         });
-        if changed {
-            let trouble = self.trouble.clone();
-            self.wake(move || trouble.send_if_modified(|_| true));
-        }
     }
 
     pub(crate) fn troubles(&self) -> watch::Receiver<Option<LastFailure>> {

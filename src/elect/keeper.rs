@@ -310,7 +310,7 @@ impl SessionTask {
                     self.opened = true;
                     self.engine.session_opened(&self.session);
                 } else if sound && self.session.clear_expiring() {
-                    self.engine.announce_recovery();
+                    self.engine.session_has_changed();
                 }
             }
             Action::Requests(requests) => self.requests(requests),
@@ -363,10 +363,7 @@ impl SessionTask {
             Ok(sighting) => {
                 if let Some(version) = brought.filter(|_| sighting.bears(nonce)) {
                     self.shares = self.shares.max(version);
-                    if self.engine.spreads.mark_published(version) {
-                        let engine = self.engine.clone();
-                        self.engine.wake(move || engine.spreads.tell_published());
-                    }
+                    self.engine.spreads.mark_published(&self.engine, version);
                 }
                 if let Some(record) = sighting.record() {
                     if sighting.bears(nonce) {

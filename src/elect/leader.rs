@@ -197,18 +197,14 @@ fn publish(
     leader: Option<HeldBy>,
     first: bool,
 ) {
-    let (mut news, mut has_said) = (false, false);
-    leads.send_if_modified(|known| {
+    let mut news = false;
+    engine.change(leads, |known| {
         let said = |held: &HeldBy| held.value.clone();
-        has_said = known.as_ref().and_then(said) != leader.as_ref().and_then(said);
+        let has_said = known.as_ref().and_then(said) != leader.as_ref().and_then(said);
         news = known.as_ref().map(|known| known.term) != leader.as_ref().map(|leader| leader.term);
         known.clone_from(&leader);
-        false
+        news || has_said || first
     });
-    if news || has_said || first {
-        let leads = leads.clone();
-        engine.wake(move || leads.send_if_modified(|_| true));
-    }
     if news {
         engine.events.send(Event::NewLeader { lock: lock.clone(), leader });
     }

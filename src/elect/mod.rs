@@ -436,10 +436,8 @@ impl Elect {
 
     /// Reads whether the lock has that holder: a session under a term.
     async fn is_held(&self, held: &HeldBy) -> Result<bool, Error> {
-        let limit = self.engine().limit();
-        let read = self.engine().given.locks(vec![held.lock.clone()], limit);
-        let seen = self.engine().call(Work::Requested, limit, read).await.map_err(Error::store)?;
-        Ok(matches!(&seen[..], [LockSeen::Found(record)]
+        let seen = self.engine().requested_look(held.lock.clone()).await?;
+        Ok(matches!(seen, LockSeen::Found(record)
             if record.term == held.term && record.is_held_by(held.session)))
     }
 

@@ -66,7 +66,7 @@ impl Drop for Reserving<'_> {
 pub(crate) struct Spreads {
     registry: Mutex<SpreadRegistry>,
     /// Version of the shares that the store has for certain.
-    published: watch::Sender<u64>,
+    published: Arc<watch::Sender<u64>>,
     /// The instance closes for a restart: its tasks wait for its next session.
     reserved: AtomicBool,
     /// Notifies when a spread is left.
@@ -87,7 +87,7 @@ impl Default for Spreads {
     fn default() -> Self {
         Self {
             registry: Mutex::default(),
-            published: watch::Sender::new(0),
+            published: Arc::new(watch::Sender::new(0)),
             reserved: AtomicBool::new(false),
             left: Notify::new(),
             failing: Mutex::default(),
@@ -186,20 +186,13 @@ impl Spreads {
         (registry.version, registry.shares.values().cloned().collect())
     }
 
-    /// Notes that the store has that version. Returns whether that is news for who waits for it.
-    pub(crate) fn mark_published(&self, version: u64) -> bool {
-        let mut news = false;
-        self.published.send_if_modified(|known| {
-            news = *known < version;
+    /// Notes that the store has that version.
+    pub(crate) fn mark_published(&self, engine: &Engine, version: u64) {
+        engine.change(&self.published, |known| {
+            let news = *known < version;
             *known = version.max(*known);
-            false
+            news
         });
-        news
-    }
-
-    /// Wakes who waits for a version.
-    pub(crate) fn tell_published(&self) {
-        self.published.send_if_modified(|_| true);
     }
 
     /// Waits until the store has that version.

@@ -8,9 +8,11 @@
 use std::{
     collections::VecDeque,
     io, mem,
-    sync::{Condvar, Mutex, PoisonError},
+    sync::{Arc, Condvar, Mutex, PoisonError},
     thread,
 };
+
+use tokio::sync::watch;
 
 use crate::sync::{OwnThread, caught, locked};
 
@@ -44,6 +46,28 @@ pub(crate) enum Waking {
 }
 
 impl Waking {
+    /// Returns the place for an engine, by whether time passes while something waits.
+    pub(crate) const fn where_time(passes: bool) -> Self {
+        if passes { Self::Aside } else { Self::Here }
+    }
+
+    /// Changes a value at once, and has those woken that wait for a change, if this is one.
+    pub(crate) fn change<T: Send + Sync + 'static>(
+        self,
+        value: &Arc<watch::Sender<T>>,
+        change: impl FnOnce(&mut T) -> bool,
+    ) {
+        let mut is_news = false;
+        value.send_if_modified(|known| {
+            is_news = change(known);
+            false
+        });
+        if is_news {
+            let value = value.clone();
+            self.wake(move || value.send_if_modified(|_| true));
+        }
+    }
+
     /// Has this called. What it returns is not asked for: a caller that does not wait any more is not woken.
     pub(crate) fn wake<T>(self, wake: impl FnOnce() -> T + Send + 'static) {
         match self {

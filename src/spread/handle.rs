@@ -7,10 +7,10 @@ use tokio_util::sync::DropGuard;
 
 use super::{Explanation, SpreadStatus, Task, put_back, shared::Shared, source::TaskRegistry};
 use crate::{
-    elect::{Elect, Error, EventFilter, EventStream, Lease, Work},
+    elect::{Elect, Error, EventFilter, EventStream, Lease},
     logic::session::LONGEST_ATTEMPT,
     model::{Key, Kind, SpreadName},
-    store::{LockSeen, Share, StoreExt},
+    store::{LockSeen, Share},
 };
 
 /// Spread that this instance takes part in, until this is stopped or dropped. Both are
@@ -98,9 +98,7 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
     /// Reads the record of a task.
     async fn look(&self, key: &Key) -> Result<LockSeen, Error> {
         let engine = self.elect.engine();
-        let (lock, limit) = (super::reading::lock(engine, &self.shared.spread, key), engine.limit());
-        let seen = engine.call(Work::Requested, limit, engine.given.locks(vec![lock], limit)).await;
-        Ok(seen.map_err(Error::store)?.pop().unwrap_or(LockSeen::Absent))
+        engine.requested_look(super::reading::lock(engine, &self.shared.spread, key)).await
     }
 
     // ----- what is wanted
