@@ -232,35 +232,34 @@ pub(crate) async fn stand_sentinel(engine: Weak<Engine>) {
 
 /// Shows the engine that the program's runtime runs tasks. Ends with the engine.
 pub(crate) async fn show_alive(engine: Weak<Engine>, pace: Duration) {
-    loop {
-        let Some(closing) = engine.upgrade().map(|engine| {
-            engine.show_alive();
-            engine.look_at_keeper();
-            engine.closing.clone()
-        }) else {
-            return;
-        };
-        tokio::select! {
-            biased;
-            () = closing.cancelled() => return,
-            () = tokio::time::sleep(pace) => {}
-        }
-    }
+    show(engine, |engine| {
+        engine.show_alive();
+        engine.look_at_keeper();
+        pace
+    })
+    .await;
 }
 
 /// Shows that the keeper's thread runs tasks. Ends with the engine.
 pub(crate) async fn show_keeper(engine: Weak<Engine>) {
+    show(engine, |engine| {
+        engine.show_keeper();
+        engine.keeper_patience() / 4
+    })
+    .await;
+}
+
+/// Has the engine shown something again and again, after the pause that is answered.
+async fn show(engine: Weak<Engine>, step: impl Fn(&Engine) -> Duration) {
     loop {
-        let Some((pace, closing)) = engine.upgrade().map(|engine| {
-            engine.show_keeper();
-            (engine.keeper_patience() / 4, engine.closing.clone())
-        }) else {
+        let Some((pause, closing)) = engine.upgrade().map(|engine| (step(&engine), engine.closing.clone()))
+        else {
             return;
         };
         tokio::select! {
             biased;
             () = closing.cancelled() => return,
-            () = tokio::time::sleep(pace) => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
 }
