@@ -40,7 +40,7 @@ pub(crate) async fn locks(
     locks: Vec<LockId>,
     limit: Duration,
 ) -> CommandResult<Vec<LockSeen>> {
-    read(&store, &locks, Find::default, limit).await
+    read(&store, &locks, false, limit).await
 }
 
 /// As the primary has them now.
@@ -49,18 +49,18 @@ pub(crate) async fn peek(
     locks: Vec<LockId>,
     limit: Duration,
 ) -> CommandResult<Vec<LockSeen>> {
-    read(&store, &locks, || Find { local: true, ..Find::default() }, limit).await
+    read(&store, &locks, true, limit).await
 }
 
 async fn read(
     store: &MongoStore,
     locks: &[LockId],
-    how: impl Fn() -> Find,
+    local: bool,
     limit: Duration,
 ) -> CommandResult<Vec<LockSeen>> {
     let mut seen = Vec::with_capacity(locks.len());
     for batch in locks.chunks(BATCH) {
-        let found = read_batch(store, batch, how(), limit).await?;
+        let found = read_batch(store, batch, local, limit).await?;
         seen.extend(batch.iter().map(|lock| match in_batch(&found, lock).map(read_lock) {
             None => LockSeen::Absent,
             Some(Ok(record)) => LockSeen::Found(record),
@@ -73,11 +73,11 @@ async fn read(
 pub(crate) async fn read_batch(
     store: &MongoStore,
     locks: &[LockId],
-    how: Find,
+    local: bool,
     limit: Duration,
 ) -> CommandResult<HashMap<Vec<u8>, Document>> {
     let ids = locks.iter().map(|lock| lock_id(lock).into());
-    let wanted = Find { filter: queries::by_ids(ids), ..how };
+    let wanted = Find { filter: queries::by_ids(ids), local, ..Find::default() };
     store.find(&store.names().locks, wanted, limit).await.map(by_key)
 }
 
@@ -219,7 +219,7 @@ pub(crate) async fn set_value(store: MongoStore, set: SetValue, limit: Duration)
     if let Some((_, refusal)) = written.refused.into_iter().next() {
         return Ok(SetAnswer::Refused(refusal));
     }
-    let found = read_batch(&store, std::slice::from_ref(&set.lock), Find::default(), limit).await?;
+    let found = read_batch(&store, std::slice::from_ref(&set.lock), false, limit).await?;
     Ok(match in_batch(&found, &set.lock).map(read_lock) {
         Some(Err(refusal)) => SetAnswer::Refused(refusal),
         // This change is in place, or one that was made after it.
