@@ -1,15 +1,12 @@
 //! A keeper whose thread is blocked by the store, or panics: what runs under a lease is told all the same. In real time.
 
-use std::{
-    sync::{
-        Arc, Condvar, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, Condvar, Mutex,
+    atomic::{AtomicBool, Ordering},
 };
 
 use tenure::{
-    Clock, Elect, ElectConfig, Loss, SystemClock,
+    Clock, Elect, Loss, SystemClock,
     clock::Moment,
     elect::{JobEnd, Status, Work},
     model::StoreTime,
@@ -17,9 +14,10 @@ use tenure::{
     testing::{Call, Course, Intercept},
 };
 
-use crate::wait::{until, within};
-
-const MS: Duration = Duration::from_millis(1);
+use crate::{
+    elect::world::short,
+    wait::{until, within},
+};
 
 /// A store whose calls block the thread they are made on, until it is let go.
 #[derive(Debug, Default)]
@@ -47,21 +45,12 @@ impl Blocking {
     }
 }
 
-fn config(holder: &str) -> ElectConfig {
-    ElectConfig::new("test", holder)
-        .unwrap()
-        .with_refresh_interval(200 * MS)
-        .with_refresh_duration(2000 * MS)
-        .with_stop_grace(200 * MS)
-        .with_margin(200 * MS)
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_blocks_the_keeper_keeps_nobody_from_being_told() {
     let memory = MemoryStore::default();
     let blocking = Blocking::default().around(Arc::new(memory.clone()));
-    let first = Elect::start(blocking.clone() as Arc<dyn Store>, config("first")).await.unwrap();
-    let second = Elect::start(memory, config("second")).await.unwrap();
+    let first = Elect::start(blocking.clone() as Arc<dyn Store>, short("first")).await.unwrap();
+    let second = Elect::start(memory, short("second")).await.unwrap();
     let guard = first.acquire("guard").await.unwrap();
     let job = first.lock("job", async |lease| {
         lease.cancelled().await;
@@ -122,7 +111,7 @@ impl Clock for Broken {
 async fn a_keeper_that_panics_ends_its_session_and_opens_another() {
     let clock = Arc::new(Broken::default());
     let elect =
-        Elect::builder(MemoryStore::default(), config("first")).clock(clock.clone()).start().await.unwrap();
+        Elect::builder(MemoryStore::default(), short("first")).clock(clock.clone()).start().await.unwrap();
     let guard = elect.acquire("guard").await.unwrap();
     clock.breaks.store(true, Ordering::Relaxed);
     let lost = within("the guard is lost", guard.lost()).await;

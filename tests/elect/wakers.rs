@@ -14,7 +14,7 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use tenure::{
-    Elect, ElectConfig, Loss,
+    Elect, Loss,
     elect::JobEnd,
     sim::Tasks,
     store::{MemoryStore, Store},
@@ -23,7 +23,7 @@ use tenure::{
 use tokio::runtime::Handle;
 
 use crate::{
-    elect::world::World,
+    elect::world::{World, short},
     wait::{until, within},
 };
 
@@ -64,23 +64,14 @@ impl Intercept for Gate {
     }
 }
 
-fn config(holder: &str) -> ElectConfig {
-    ElectConfig::new("test", holder)
-        .unwrap()
-        .with_refresh_interval(200 * MS)
-        .with_refresh_duration(2000 * MS)
-        .with_stop_grace(200 * MS)
-        .with_margin(200 * MS)
-}
-
 /// In real time: it is about threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waker_that_blocks_keeps_nobody_else_from_being_told() {
     let memory = MemoryStore::default();
     let blocking = Gate::default().around(Arc::new(memory.clone()));
-    let first = Elect::start(blocking.clone() as Arc<dyn Store>, config("first")).await.unwrap();
-    let neighbour = Elect::start(blocking.clone() as Arc<dyn Store>, config("neighbour")).await.unwrap();
-    let second = Elect::start(memory, config("second")).await.unwrap();
+    let first = Elect::start(blocking.clone() as Arc<dyn Store>, short("first")).await.unwrap();
+    let neighbour = Elect::start(blocking.clone() as Arc<dyn Store>, short("neighbour")).await.unwrap();
+    let second = Elect::start(memory, short("second")).await.unwrap();
     let gate = Arc::<Gate>::default();
     gate.close(true);
     let waker = Waker::from(gate.clone());
@@ -165,7 +156,7 @@ impl Tasks for Freezer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_the_end_of_a_lease_looks_at_the_clock_though_nobody_tells() {
+async fn waiters_for_the_end_of_a_lease_look_at_the_clock_themselves() {
     let (world, freezer) = (World::new(), Freezer::default());
     let (builder, _) = world.builder("a");
     let elect = builder.tasks(Arc::new(freezer.clone())).start().await.unwrap();

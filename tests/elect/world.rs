@@ -58,3 +58,14 @@ impl World {
         (builder.start().await.unwrap(), faulty)
     }
 }
+
+/// Leases of two seconds, for tests of threads, which run in real time.
+pub(crate) fn short(holder: &str) -> ElectConfig {
+    const MS: Duration = Duration::from_millis(1);
+    ElectConfig::new("test", holder)
+        .unwrap()
+        .with_refresh_interval(200 * MS)
+        .with_refresh_duration(2000 * MS)
+        .with_stop_grace(200 * MS)
+        .with_margin(200 * MS)
+}

@@ -15,7 +15,7 @@ use tenure::{
     elect::Acquired,
     model::{Kind, LockId, Outcome, RunId, StoreTime, Term},
     spread::Task,
-    store::{Claim, FinishRun, Release, ReleaseTo, Store, StoreExt, TakeAnswer, Wait, mongo::MongoStore},
+    store::{Claim, FinishRun, Store, StoreExt, Wait, mongo::MongoStore},
 };
 use tenure_conformance::{Fixture, LIMIT};
 use tokio::{sync::mpsc, task::JoinHandle};
@@ -25,7 +25,7 @@ use self::{
     table::Table,
 };
 use crate::{
-    mongodb::connected,
+    mongodb::{connected, round_trips::releases},
     support::mongod::{Deployment, Options, Shape},
 };
 
@@ -149,21 +149,6 @@ async fn measured(part: impl AsyncFn(&Place, &mut Table), place: &mut Place, tab
     }
 }
 
-fn released(answers: &[TakeAnswer]) -> Vec<Release> {
-    let release = |answer: &TakeAnswer| {
-        let record = answer.taken().expect("nobody else is here");
-        let session = record.holding.as_ref().expect("it was taken").by.session;
-        Release {
-            lock: record.id.clone(),
-            session,
-            term: record.term,
-            note: None,
-            then: ReleaseTo::FreeUnlessWanted,
-        }
-    };
-    answers.iter().map(release).collect()
-}
-
 /// The methods of the store, without an engine.
 async fn store_methods(place: &Place, table: &mut Table) {
     let meter = Meter::new();
@@ -180,7 +165,7 @@ async fn store_methods(place: &Place, table: &mut Table) {
         let measured = place.measure(&meter).await;
         let by = fixture.candidate(session, ticket);
         let taken = fixture.take(&one, &by).await;
-        store.release(released(&[taken]), LIMIT).await.unwrap();
+        store.release(releases(&[taken]), LIMIT).await.unwrap();
         table.check(&format!("store, {what}"), &measured.cost().await);
     }
 
@@ -204,7 +189,7 @@ async fn store_methods(place: &Place, table: &mut Table) {
         by: fixture.candidate(session, 100 + key),
     });
     let taken = fixture.take_all(takes.collect(), &[]).await;
-    store.release(released(&taken), LIMIT).await.unwrap();
+    store.release(releases(&taken), LIMIT).await.unwrap();
     table.check("store, take and release 100 new keys", &measured.cost().await);
 
     let run = RunId::tick(fixture.schedule("nightly"), StoreTime::from_millis(1000));

@@ -95,7 +95,8 @@ fn takes(fixture: &Fixture, session: tenure::model::SessionId, keys: usize, tick
     (0..keys).map(take).collect()
 }
 
-fn releases(taken: &[tenure::store::TakeAnswer]) -> Vec<Release> {
+/// The releases of locks that nobody else waits for, as an engine sends them.
+pub(crate) fn releases(taken: &[tenure::store::TakeAnswer]) -> Vec<Release> {
     let release = |answer: &tenure::store::TakeAnswer| {
         let record = answer.taken().expect("nobody else is here");
         let session = record.holding.as_ref().expect("it was taken").by.session;
