@@ -95,7 +95,7 @@ fn a_child_that_takes_longer_than_its_timeout_is_ended_and_its_key_is_free() {
         command.args(["--timeout", time, "--kill-after", "100ms"]);
         command
     };
-    // One that heeds SIGTERM, and one that does not.
+    // A program that heeds SIGTERM, and another that does not.
     for script in ["exec sleep 600", "trap '' TERM; sleep 600 & wait; sleep 600"] {
         let late = sh(&mut limited("300ms"), script);
         assert_eq!(late.status.code(), Some(124), "{script}: {}", stderr(&late));

@@ -159,8 +159,8 @@ impl KeyRequest {
     /// then the job is cancelled by its lease's [token](Lease::token), and `stop_grace` later dropped, and the key is
     /// released. Its end names [`Loss::TimedOut`](crate::Loss::TimedOut). Default: no limit.
     ///
-    /// What cannot be dropped is told and keeps the key: a job that blocks until it returns, a guard until it is
-    /// dropped. A campaign contends again, after a pause as for a job that failed.
+    /// A job that blocks is told and keeps the key until it returns, a guard until it is dropped. A campaign contends
+    /// again, after a pause as for a job that failed.
     pub fn timeout(self, time: Duration) -> Self {
         self.and(|wants| {
             wants.timeout = Some(time);

@@ -403,7 +403,7 @@ impl CampaignTask {
             // An operator does not want it here: others go first.
             (_, Some(Loss::Revoked { .. })) => engine.config.refresh_duration(),
             (_, Some(Loss::Resigned)) => engine.times.interval,
-            // It hung: as one that failed.
+            // A job that hung, as one that failed.
             (_, Some(Loss::TimedOut { .. })) => self.failures.next(engine.entropy.roll()),
             (Some(JobEnd::Finished(())), None) => {
                 self.failures.reset();

@@ -262,7 +262,7 @@ impl LeaseCell {
             tokio::select! {
                 biased;
                 () = token.cancelled() => return,
-                // Whoever wakes it. And first: a timer of a runtime that shuts down panics.
+                // Looked at whoever wakes it; and first, for a timer of a runtime that shuts down panics.
                 () = is_so(|| self.should_stop(self.now())) => return,
                 () = sleep_if(is_in_a_task(), wait) => {}
             }

@@ -252,7 +252,7 @@ async fn join_breaking(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_member_gives_up_counts_while_the_clock_is_behind_the_beginning_of_its_session() {
+async fn failures_count_while_the_clock_is_behind_the_beginning_of_their_members_session() {
     let team = Team::new(20);
     let broken = Arc::new(AtomicBool::new(false));
     let mut pods = Vec::new();
