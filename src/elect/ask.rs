@@ -1,6 +1,6 @@
 //! Requests for one key: run a job under its lock, take it, or wait for it.
 
-use std::{fmt, future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
@@ -136,9 +136,10 @@ impl KeyRequest {
     /// Keeps the key for at least this long, counted from the grant: released sooner, it stays closed for the
     /// rest. For jobs that may finish in less time than clocks differ.
     ///
-    /// [Closing](Elect::close) the instance keeps to that, also before its guard is dropped. A death does not: where
-    /// the process ends without a release or a close, the key is free as soon as the session is dead, unless a
-    /// [`lock_delay`](Self::lock_delay) keeps it closed from then on.
+    /// [Closing](Elect::close) the instance keeps to that, also before its guard is dropped: then the key is closed for a
+    /// ttl at least. A death does not: where the process ends without a release or a close, or a job overruns a close,
+    /// the key is free as soon as the session is dead, unless a [`lock_delay`](Self::lock_delay) keeps it closed from
+    /// then on.
     pub fn at_least(self, time: Duration) -> Self {
         self.and(|wants| {
             wants.at_least = time;
@@ -259,11 +260,10 @@ impl KeyRequest {
     /// # Cancel safety
     /// Dropped, it leaves the queue; a lock that arrives all the same is passed on.
     pub async fn acquire(self) -> Result<Guard, Error> {
-        let (elect, lock, wants) = self.parts()?;
-        if nesting::runs_under(elect.engine(), &lock) {
-            return Err(Error::Nested { lock });
+        match self.wait(None).await? {
+            Ok(hold) => Ok(Guard::new(hold)),
+            Err(_) => unreachable!("a wait without an end ends with the lock"),
         }
-        elect.wait_for(&lock, &wants).await.map(Guard::new)
     }
 
     /// Waits for the lock no longer than this. Returns `None` if the key is still held then, or closed.
@@ -279,16 +279,11 @@ impl KeyRequest {
     /// As [`acquire`](Self::acquire).
     pub async fn acquire_within(self, time: Duration) -> Result<Option<Guard>, Error> {
         if !time.is_zero() {
-            let (elect, lock, _) = self.clone().parts()?;
-            // Kept until it is known how the key stands: its machine may go with the last ticket.
-            let waits = pin!(self.clone().acquire());
-            if let Ok(guard) = tokio::time::timeout(time, waits).await {
-                return guard.map(Some);
-            }
-            match elect.engine().keys.standing(&lock) {
-                Standing::Held => return Ok(None),
-                Standing::Failing(error) => return Err(Error::Store(error)),
-                Standing::Unknown => {}
+            match self.clone().wait(Some(time)).await? {
+                Ok(hold) => return Ok(Some(Guard::new(hold))),
+                Err(Standing::Held) => return Ok(None),
+                Err(Standing::Failing(error)) => return Err(Error::Store(error)),
+                Err(Standing::Unknown) => {}
             }
         }
         Ok(self.try_acquire().await?.guard())
@@ -297,6 +292,15 @@ impl KeyRequest {
     /// Contends for the key until stopped: acquires it, loses it, acquires it again.
     pub fn campaign(self) -> CampaignBuilder {
         CampaignBuilder::new(self)
+    }
+
+    /// Waits for the lock, no longer than this; else returns what is known of it.
+    async fn wait(self, within: Option<Duration>) -> Result<Result<Hold, Standing>, Error> {
+        let (elect, lock, wants) = self.parts()?;
+        if nesting::runs_under(elect.engine(), &lock) {
+            return Err(Error::Nested { lock });
+        }
+        elect.wait_for(&lock, &wants, within).await
     }
 
     pub(crate) fn parts(self) -> Result<(Elect, LockId, Wants), Error> {

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Error, Event, Work, batch::Batch, entropy::Entropy, events::Events, keeper::Command, keys::Keys,
-    leader::Leaders, listening::Listening, metrics, probe::Probe, runtime::Runtime,
+    leader::Leaders, listening::Listening, metrics, own_look, probe::Probe, runtime::Runtime,
     schedule_inbox::ScheduleInbox, session::Session, spreads::Spreads, store_times::StoreTimes,
     tallies::EventDigest, ticket::Wants, time, troubles::Troubles, unreadable::Unreadable, wakes::Waking,
     watcher::Watcher,
@@ -294,9 +294,14 @@ impl Engine {
         self.wake(move || changed.notify_waiters());
     }
 
+    /// Returns where callers of the program are woken.
+    pub(super) const fn waking(&self) -> Waking {
+        Waking::where_time(self.passes)
+    }
+
     /// Wakes callers of the program by this, which is code of others.
     pub(super) fn wake<T>(&self, wake: impl FnOnce() -> T + Send + 'static) {
-        Waking::where_time(self.passes).wake(wake);
+        self.waking().wake(wake);
     }
 
     /// Changes a value that callers of the program wait for.
@@ -305,7 +310,7 @@ impl Engine {
         value: &Arc<watch::Sender<T>>,
         change: impl FnOnce(&mut T) -> bool,
     ) {
-        Waking::where_time(self.passes).change(value, change);
+        self.waking().change(value, change);
     }
 
     /// Waits for a session that jobs may begin under.
@@ -326,6 +331,7 @@ impl Engine {
                 biased;
                 () = self.retiring.cancelled() => {}
                 () = changed => {}
+                () = own_look::sleep(self.times.interval) => {}
             }
         }
     }
@@ -605,7 +611,8 @@ impl Engine {
     /// Accepts no new tickets from now on. Returns whether this call was the first.
     pub(crate) fn retire(&self) -> bool {
         let first = !self.closed.swap(true, Ordering::AcqRel);
-        self.retiring.cancel();
+        let retiring = self.retiring.clone();
+        self.wake(move || retiring.cancel());
         first
     }
 

@@ -3,14 +3,13 @@
 use std::{
     fmt, mem,
     sync::{Arc, Mutex, MutexGuard, Weak},
-    task::Poll,
     time::Duration,
 };
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{Engine, Lease, Life, parcel::Unclaimed, session::Session, ticket::Wants};
+use super::{Engine, Lease, Life, own_look, parcel::Unclaimed, session::Session, ticket::Wants};
 use crate::{
     clock::Moment,
     logic::{flaw::Flaw, key::Handback, session::LONGEST_ATTEMPT},
@@ -50,6 +49,10 @@ pub(super) struct LeaseState {
     /// Time at which polling had to stop, because the lock or its session was lost.
     pub(super) cut_at: Option<Moment>,
     owner: OwnerState,
+    /// A caller got it.
+    is_picked_up: bool,
+    /// A process of its own may run under it.
+    is_presence_given: bool,
     /// The number of the last change of the value.
     pub(super) value_set: u64,
 }
@@ -138,8 +141,9 @@ impl LeaseCell {
         self.engine.clock.now()
     }
 
-    /// Returns what is kept as long as something runs under it.
+    /// Returns what is kept as long as something runs under it, for processes that are to keep it as well.
     pub(super) fn presence(&self) -> Option<Presence> {
+        self.state().is_presence_given = true;
         locked(&self.presence).clone()
     }
 
@@ -258,13 +262,13 @@ impl LeaseCell {
     /// have woken it.
     pub(super) async fn told(&self, token: &CancellationToken) {
         loop {
-            let wait = self.session.told_at().since(self.now());
+            let wait = self.session.told_at().since(self.now()).min(self.session.times.interval);
             tokio::select! {
                 biased;
                 () = token.cancelled() => return,
                 // Looked at whoever wakes it; and first, for a timer of a runtime that shuts down panics.
-                () = is_so(|| self.should_stop(self.now())) => return,
-                () = sleep_if(is_in_a_task(), wait) => {}
+                () = own_look::is_so(|| self.should_stop(self.now())) => return,
+                () = own_look::sleep(wait) => {}
             }
         }
     }
@@ -282,14 +286,25 @@ impl LeaseCell {
             let drop_at = self.state().drop_at;
             let at = drop_at.map_or(end, |at| at.min(end));
             // The keeper cuts the lease when the session is over; only a grace has an end of its own.
-            let may_sleep = drop_at.is_some() || is_in_a_task();
+            if drop_at.is_some() && !own_look::is_in_a_task() {
+                self.wake_at(at);
+            }
             tokio::select! {
                 biased;
                 () = changed.as_mut() => changed.set(self.changed.notified()),
-                () = is_so(|| self.check_stop(self.now()).is_some()) => return,
-                () = sleep_if(may_sleep, at.since(now)) => {}
+                () = own_look::is_so(|| self.check_stop(self.now()).is_some()) => return,
+                () = own_look::sleep(at.since(now).min(self.session.times.interval)) => {}
             }
         }
+    }
+
+    /// Wakes the workers at that time.
+    fn wake_at(&self, at: Moment) {
+        let (engine, changed) = (self.engine.clone(), self.changed.clone());
+        self.engine.work.spawn(async move {
+            tokio::time::sleep(at.since(engine.clock.now())).await;
+            engine.wake(move || changed.notify_waiters());
+        });
     }
 
     pub(crate) fn is_valid(&self, now: Moment) -> bool {
@@ -314,21 +329,35 @@ impl LeaseCell {
         self.now().since(self.granted)
     }
 
-    /// Returns the rest of the least time for which others are kept from the key, counted from the grant.
+    /// Notes that a caller got it.
+    pub(super) fn was_picked_up(&self) {
+        self.state().is_picked_up = true;
+    }
+
+    /// Returns the rest of the least time for which others are kept from the key, counted from the grant. There is none
+    /// of a grant that no caller got.
     fn kept_for(&self) -> Duration {
+        if !self.state().is_picked_up {
+            return Duration::ZERO;
+        }
         let rest = self.wants.at_least.saturating_sub(self.held_for());
         // The store keeps whole milliseconds.
         Duration::from_millis(u64::try_from(rest.as_micros().div_ceil(1000)).unwrap_or(u64::MAX))
     }
 
-    /// Returns the write that has the death of the session close the key for that rest; `None` if there is none. Under
-    /// the lock something may run still, so it is not released (R9): its own ticket gets it again, with the delay.
-    pub(super) fn keeps_closed(&self) -> Option<Release> {
-        let rest = self.kept_for();
-        let wants = Wants { lock_delay: self.wants.lock_delay.max(rest), ..self.wants.clone() };
+    /// Returns the release that keeps the key closed for that rest though the owner is not done with it; `None` if there
+    /// is no rest, or something of ours or a process of its own may run under it: its session's death frees the lock (R9).
+    /// It is closed for a ttl at least, as work under a guard has until that death.
+    pub(super) fn closed_release(&self) -> Option<Release> {
+        let (now, rest) = (self.now(), self.kept_for());
+        let is_over = {
+            let state = self.state();
+            state.workers == 0 && !state.is_presence_given && state.drop_at.is_some_and(|at| at <= now)
+        };
+        let then = ReleaseTo::ClosedFor(rest.max(self.session.times.ttl));
         let (lock, session, term) = (self.lock.clone(), self.session.id, self.term);
-        let then = ReleaseTo::HandTo(Box::new(self.engine.candidate(&self.session, self.ticket, &wants)));
-        (!rest.is_zero()).then_some(Release { lock, session, term, note: None, then })
+        let is_wanted = is_over && !rest.is_zero() && self.session.is_valid(now);
+        is_wanted.then_some(Release { lock, session, term, note: None, then })
     }
 
     /// Returns whether something runs under it, or its owner still holds it.
@@ -490,25 +519,5 @@ impl Drop for Hold {
         let mut handback = mem::take(&mut self.handback);
         handback.closed_for = handback.closed_for.max(self.cell.kept_for());
         self.cell.close(handback, self.life.take());
-    }
-}
-
-/// Is ready when a poll finds that this is so.
-async fn is_so(is: impl Fn() -> bool) {
-    std::future::poll_fn(|_| if is() { Poll::Ready(()) } else { Poll::Pending }).await;
-}
-
-/// Returns whether the caller is a task of tokio's. Only then is its waker, with which a timer would be registered,
-/// tokio's as well: that of another may block, and with it all timers of that runtime.
-fn is_in_a_task() -> bool {
-    tokio::task::try_id().is_some()
-}
-
-/// Sleeps if that is wanted, by a timer of the caller's runtime. Otherwise it is for others to wake the caller.
-async fn sleep_if(is_wanted: bool, time: Duration) {
-    if is_wanted {
-        tokio::time::sleep(time).await;
-    } else {
-        std::future::pending::<()>().await;
     }
 }

@@ -37,11 +37,22 @@ impl PendingTicket {
         let outcome = (&mut self.reply).await;
         self.answered = true;
         let picked_up = match outcome {
-            Ok(Delivery::Granted(parcel)) => parcel.open().map(AcquireOutcome::Granted),
+            Ok(Delivery::Granted(parcel)) => parcel.open().map(|hold| {
+                hold.cell().was_picked_up();
+                AcquireOutcome::Granted(hold)
+            }),
             Ok(Delivery::Other(outcome)) => Some(AcquireOutcome::Other(outcome)),
             Err(_) => None,
         };
         picked_up.unwrap_or(AcquireOutcome::Other(TicketOutcome::SessionOver))
+    }
+
+    /// Returns what is known of its lock, if it is to wait no longer; `None` if it was answered.
+    pub(super) fn standing(&self) -> Option<Standing> {
+        let cell = self.engine.keys.cells().get(&self.lock).cloned()?;
+        let state = cell.state();
+        let waits = state.pending.iter().any(|pending| pending.ticket == self.ticket);
+        waits.then(|| state.machine.standing())
     }
 }
 
@@ -87,12 +98,6 @@ impl Keys {
     pub(crate) fn lease(&self, lock: &LockId) -> Option<Arc<LeaseCell>> {
         let cell = self.cells().get(lock).cloned()?;
         cell.state().lease.clone()
-    }
-
-    /// Returns what is known of a lock, for a ticket of it that is to wait no longer.
-    pub(crate) fn standing(&self, lock: &LockId) -> Standing {
-        let cell = self.cells().get(lock).cloned();
-        cell.map_or(Standing::Unknown, |cell| cell.state().machine.standing())
     }
 
     /// Returns all leases, in the order of their keys.

@@ -9,7 +9,7 @@ use std::{
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
 
-use super::{Engine, Error, Event, Work};
+use super::{Engine, Error, Event, Work, wakes::Waking};
 use crate::{
     backoff::jittered,
     error::chain,
@@ -133,7 +133,7 @@ impl Leaders {
                 Arc::downgrade(engine),
                 lock.clone(),
                 Arc::downgrade(&watched),
-                Arc::new(sender),
+                Leads { sender: Some(Arc::new(sender)), waking: engine.waking() },
             ));
             watched
         });
@@ -153,12 +153,20 @@ impl Leaders {
     }
 }
 
-async fn follow(
-    engine: Weak<Engine>,
-    lock: LockId,
-    watched: Weak<WatchedKey>,
-    leads: Arc<watch::Sender<Option<HeldBy>>>,
-) {
+/// The sender of a watched key. Its end wakes callers, too, so it ends where they are woken.
+struct Leads {
+    sender: Option<Arc<watch::Sender<Option<HeldBy>>>>,
+    waking: Waking,
+}
+
+impl Drop for Leads {
+    fn drop(&mut self) {
+        let sender = self.sender.take();
+        self.waking.wake(move || drop(sender));
+    }
+}
+
+async fn follow(engine: Weak<Engine>, lock: LockId, watched: Weak<WatchedKey>, leads: Leads) {
     let mut first = true;
     loop {
         let (Some(engine), Some(watched)) = (engine.upgrade(), watched.upgrade()) else { return };
@@ -190,15 +198,10 @@ async fn follow(
     }
 }
 
-fn publish(
-    engine: &Engine,
-    lock: &LockId,
-    leads: &Arc<watch::Sender<Option<HeldBy>>>,
-    leader: Option<HeldBy>,
-    first: bool,
-) {
+fn publish(engine: &Engine, lock: &LockId, leads: &Leads, leader: Option<HeldBy>, first: bool) {
+    let Some(sender) = &leads.sender else { return };
     let mut news = false;
-    engine.change(leads, |known| {
+    engine.change(sender, |known| {
         let said = |held: &HeldBy| held.value.clone();
         let has_said = known.as_ref().and_then(said) != leader.as_ref().and_then(said);
         news = known.as_ref().map(|known| known.term) != leader.as_ref().map(|leader| leader.term);

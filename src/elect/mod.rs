@@ -89,6 +89,7 @@ mod listening;
 pub(crate) mod metrics;
 mod namesakes;
 mod nesting;
+mod own_look;
 mod parcel;
 mod probe;
 mod report;
@@ -142,9 +143,15 @@ use self::engine::LAST_WORDS;
 use crate::{
     config::ElectConfig,
     error::chain,
-    logic::{key::WaitMode, session::LONGEST_ATTEMPT},
+    logic::{
+        key::{Standing, WaitMode},
+        session::LONGEST_ATTEMPT,
+    },
     model::{Key, Kind, LockId, Loss, Why},
-    store::{LockRecord, LockSeen, Page, Refusal, Request, Revocation, RevokeAnswer, Store, StoreExt},
+    store::{
+        LockRecord, LockSeen, Page, Refusal, ReleaseAnswer, Request, Revocation, RevokeAnswer, Store,
+        StoreExt,
+    },
     words,
 };
 
@@ -515,8 +522,8 @@ impl Elect {
             // Places in the queue are left, too; if the store does not answer, they are passed over.
             let _ = tokio::time::timeout(LONGEST_ATTEMPT, engine.keys.settled()).await;
         }
-        engine.closing.cancel();
         self.keep_closed().await;
+        engine.closing.cancel();
         let (sender, closed_session) = tokio::sync::oneshot::channel();
         engine.close_session(Some(sender));
         // Jobs that still run keep the session from being closed: others will see to it.
@@ -531,20 +538,26 @@ impl Elect {
         closed
     }
 
-    /// Has keys that are wanted [at least](KeyRequest::at_least) for longer stay closed when the session is over,
-    /// though a guard or a job of them is still there. Without an answer they are free then.
+    /// Releases keys that are wanted [at least](KeyRequest::at_least) for longer, though a guard of them is still there:
+    /// they stay closed for the rest.
     async fn keep_closed(&self) {
         let engine = self.engine();
-        let keeps: Vec<_> = engine.keys.leases().iter().filter_map(|lease| lease.keeps_closed()).collect();
-        if !keeps.is_empty() {
-            let limit = engine.limit();
-            let kept = engine.call(Work::Releases, limit, engine.store().release(keeps, limit)).await;
-            if let Err(error) = kept {
-                let (namespace, holder, error) =
-                    (engine.config.namespace(), engine.config.holder(), chain(&error));
-                words::warn!(%namespace, %holder, error, "the store did not answer: keys that were wanted for longer do not stay closed");
-            }
-        }
+        let leases = engine.keys.leases();
+        let released = leases.iter().filter_map(|lease| lease.closed_release()).map(async |release| {
+            let lock = release.lock.clone();
+            let answer = match engine.release(release.clone(), false).await {
+                Err(_) => engine.release(release, true).await,
+                answer => answer,
+            };
+            let error = match answer {
+                Ok(ReleaseAnswer::Refused(refusal)) => refusal.to_string(),
+                Err(error) => chain(&error),
+                Ok(_) => return,
+            };
+            let (LockId { kind, key, namespace }, holder) = (&lock, engine.config.holder());
+            words::warn!(%kind, key = key.as_str(), %namespace, %holder, error, "could not keep a key closed that was wanted for longer: it is free when the session is dead");
+        });
+        futures::future::join_all(released).await;
     }
 
     /// [Closes](Self::close), and reserves the tasks of its spreads for the next instance of the same holder
@@ -571,19 +584,44 @@ impl Elect {
         self.close().await
     }
 
-    /// Waits for the lock of a key, over as many sessions as it takes.
-    pub(crate) async fn wait_for(&self, lock: &LockId, wants: &Wants) -> Result<Hold, Error> {
+    /// Waits for the lock of a key, over as many sessions as it takes, but no longer than this. Returns what is known of
+    /// the lock if it was not granted by then.
+    pub(crate) async fn wait_for(
+        &self,
+        lock: &LockId,
+        wants: &Wants,
+        within: Option<Duration>,
+    ) -> Result<Result<Hold, Standing>, Error> {
         let engine = self.engine();
+        let end = async {
+            match within {
+                Some(within) => tokio::time::sleep(within).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut end = std::pin::pin!(end);
         loop {
-            let session = engine.valid_session().await?;
+            let session = tokio::select! {
+                biased;
+                session = engine.valid_session() => session?,
+                () = end.as_mut() => return Ok(Err(Standing::Unknown)),
+            };
             let mut ticket = engine.contend(&session, Some(self.life()), lock, wants, WaitMode::WAITS);
             let outcome = tokio::select! {
                 biased;
                 outcome = ticket.outcome() => outcome,
                 () = engine.retiring.cancelled() => return Err(Error::Closed),
+                () = end.as_mut() => return Ok(match ticket.standing() {
+                    Some(standing) => Err(standing),
+                    // It was answered, and that is on its way.
+                    None => match ticket.outcome().await {
+                        AcquireOutcome::Granted(hold) => Ok(hold),
+                        AcquireOutcome::Other(_) => Err(Standing::Unknown),
+                    },
+                }),
             };
             if let AcquireOutcome::Granted(hold) = outcome {
-                return Ok(hold);
+                return Ok(Ok(hold));
             }
         }
     }

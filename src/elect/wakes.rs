@@ -86,8 +86,11 @@ pub(super) fn start() -> io::Result<()> {
 pub(super) fn later<T>(wake: impl FnOnce() -> T + Send + 'static) {
     let mut wakes = locked(&WAKES);
     // It was started with the first instance, unless this is a fork. If there is none to be had, the next tries again.
-    let _ = wakes.start();
+    let begun = wakes.start();
     wakes.all.push_back(Box::new(|| _ = wake()));
+    if begun.is_ok() {
+        wakes.keep_another();
+    }
     if wakes.idle > 0 {
         NEWS.notify_one();
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::FutureExt;
 use tenure::{
     Elect, Error, Loss,
     elect::{Acquired, Busy, JobEnd, Status},
@@ -124,7 +125,7 @@ async fn a_key_is_kept_at_least_so_long() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_is_kept_at_least_so_long_though_its_instance_closes_before_the_guard_is_dropped() {
-    for is_dropped in [true, false] {
+    for (is_dropped, waits) in [(true, true), (false, true), (true, false), (false, false)] {
         let world = World::new();
         let (first, _) = world.instance("a").await;
         let (second, _) = world.instance("b").await;
@@ -139,13 +140,32 @@ async fn a_key_is_kept_at_least_so_long_though_its_instance_closes_before_the_gu
             // As the end of the process would: the session dies of its ttl.
             std::mem::forget(guard);
         }
-        drop(second.acquire("k").await.unwrap());
-        let waited = before.elapsed();
-        assert!(waited >= SECOND * 60 && waited < SECOND * 95, "{is_dropped}: {waited:?}");
-        if is_dropped {
-            assert!(waited < SECOND * 62, "{waited:?}");
+        let busy = second.key("k").try_acquire().await.unwrap().busy().unwrap();
+        assert!(matches!(busy, Busy::Closed { .. }), "{busy:?}");
+        if waits {
+            drop(second.acquire("k").await.unwrap());
+        } else {
+            // Nobody asked meanwhile.
+            tokio::time::sleep_until(before + SECOND * 61).await;
+            assert!(second.key("k").try_acquire().await.unwrap().guard().is_some());
         }
+        let waited = before.elapsed();
+        assert!(waited >= SECOND * 60 && waited < SECOND * 63, "{is_dropped} {waits}: {waited:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_no_caller_got_stays_closed_for_no_least_time() {
+    let world = World::new();
+    let (first, _) = world.instance("a").await;
+    let (second, _) = world.instance("b").await;
+    let mut waits = Box::pin(first.key("k").at_least(SECOND * 60).acquire());
+    assert!(waits.as_mut().now_or_never().is_none());
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(first.holding_keys().len(), 1, "it is granted");
+    drop(waits);
+    tokio::time::sleep(SECOND).await;
+    assert!(second.key("k").try_acquire().await.unwrap().guard().is_some());
 }
 
 #[tokio::test(start_paused = true)]

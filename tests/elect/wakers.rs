@@ -18,7 +18,7 @@ use tenure::{
     elect::JobEnd,
     sim::Tasks,
     store::{MemoryStore, Store},
-    testing::{Call, Course, Intercept},
+    testing::{Call, Course, Fault, Faulty, Intercept, Operation},
 };
 use tokio::runtime::Handle;
 
@@ -129,6 +129,91 @@ async fn a_waker_that_blocks_keeps_nobody_else_from_being_told() {
     for elect in [&first, &neighbour, &second] {
         within("it closes", elect.close()).await;
     }
+}
+
+/// In real time, likewise: those behind a waker that blocks look for themselves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waker_that_blocks_delays_no_task_behind_it_for_longer_than_an_interval() {
+    let faulty = Faulty::default().around(Arc::new(MemoryStore::default()));
+    let elect = Elect::start(faulty.clone() as Arc<dyn Store>, short("a")).await.unwrap();
+    let gate = Arc::<Gate>::default();
+    gate.close(true);
+    let waker = Waker::from(gate.clone());
+    let mut blocks = Context::from_waker(&waker);
+
+    // Both wait for the end of a lease that is given up.
+    let held = elect.acquire("held").await.unwrap();
+    let token = held.lease().token();
+    let mut first = pin!(token.cancelled());
+    assert!(first.as_mut().poll(&mut blocks).is_pending());
+    let lost = tokio::spawn(async move { held.lost().await });
+    let unlocked = tokio::spawn({
+        let elect = elect.clone();
+        async move { elect.unlock("held").await.unwrap() }
+    });
+    assert_eq!(within("a task is told", lost).await.unwrap(), Loss::Resigned);
+    within("it is released", unlocked).await.unwrap();
+
+    // Both wait for a session.
+    faulty.intercept().always(Operation::ALL, Fault::Refused);
+    let is_over = async || if elect.health().is_ok() { Err(()) } else { Ok(()) };
+    until("the session is over", is_over).await;
+    let mut first = pin!(elect.acquire("first"));
+    assert!(first.as_mut().poll(&mut blocks).is_pending());
+    let second = tokio::spawn({
+        let elect = elect.clone();
+        async move { elect.acquire("second").await.unwrap() }
+    });
+    let waits = async || Some(()).filter(|()| second.is_finished()).map_or(Ok(()), Err);
+    until("the second waits", waits).await;
+    faulty.intercept().heal();
+    drop(within("a task has its lock", second).await.unwrap());
+
+    // The end of an instance tells of no leader any more.
+    let mut leader = elect.watch("watched").unwrap();
+    within("the first look", leader.changed()).await.unwrap();
+    let mut changed = pin!(leader.changed());
+    assert!(changed.as_mut().poll(&mut blocks).is_pending());
+    within("it closes", elect.close()).await;
+
+    gate.close(false);
+    within("the first is told", first).await.unwrap_err();
+    within("the leader is told of", changed).await.unwrap_err();
+}
+
+/// Notes on which thread it is woken.
+#[derive(Debug, Default)]
+struct Named(Mutex<Vec<String>>);
+
+impl Wake for Named {
+    fn wake(self: Arc<Self>) {
+        self.0.lock().unwrap().push(std::thread::current().name().unwrap_or_default().to_owned());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_outside_of_tasks_is_woken_by_the_threads_for_that_alone() {
+    let elect = Elect::start(MemoryStore::default(), short("a")).await.unwrap();
+    let guard = elect.acquire("held").await.unwrap();
+    let named = Arc::<Named>::default();
+    let waker = Waker::from(named.clone());
+    let mut run = pin!(guard.run(async |_| std::future::pending::<Result<(), String>>().await));
+    assert!(run.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let unlocks = tokio::spawn({
+        let elect = elect.clone();
+        async move { elect.unlock("held").await.unwrap() }
+    });
+    // It is cancelled, and its grace ends.
+    let end =
+        until("the job is dropped", async || match run.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(end) => Ok(end),
+            Poll::Pending => Err(named.0.lock().unwrap().clone()),
+        });
+    assert!(matches!(end.await, JobEnd::Cancelled(Loss::Resigned)));
+    within("it is released", unlocks).await.unwrap();
+    let by = named.0.lock().unwrap().clone();
+    assert!(!by.is_empty() && by.iter().all(|thread| thread == "tenure-wakes"), "{by:?}");
+    elect.close().await;
 }
 
 /// Stops the tasks of an instance, as a debugger stops threads.
