@@ -1,7 +1,7 @@
 //! Simulates whole fleets of the real engine, with all that can go wrong, and judges what happened.
 //!
 //! ```sh
-//! cargo run -p tenure-sim --profile sim --example simulate -- --seeds 1..100 --hours 2 --faults all
+//! cargo run -p tenure-sim --profile test --example simulate -- --seeds 1..100 --hours 2 --faults all
 //! ```
 //!
 //! Time is simulated, and one seed decides everything: two runs of it print the same hash. Seeds come in
@@ -92,7 +92,7 @@ fn tell(arguments: &Arguments, violation: Violation) {
     println!("seed {seed} violates `{}`, looking for a shorter story ...", violation.invariant);
     let (plan, shortest) = shorten(&arguments.plan(seed), violation);
     println!("{shortest}");
-    println!("to replay: cargo run -p tenure-sim --profile sim --example simulate -- {}", {
+    println!("to replay: cargo run -p tenure-sim --profile test --example simulate -- {}", {
         arguments::replay(seed, &plan)
     });
 }

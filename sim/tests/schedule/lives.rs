@@ -494,7 +494,7 @@ impl Life {
 #[tokio::test(start_paused = true)]
 async fn due_ticks_run_in_time_and_once_whatever_befalls_their_instances() {
     let only = std::env::var("LIFE").ok().map(|seed| seed.parse().unwrap());
-    let seeds = only.map_or(1..=if is_whole() { 250 } else { 10 }, |seed: u64| seed..=seed);
+    let seeds = only.map_or(1..=if is_whole() { 150 } else { 10 }, |seed: u64| seed..=seed);
     for seed in seeds {
         println!("life {seed}");
         let mut life = Life::begun(seed).await;
