@@ -137,9 +137,9 @@ impl KeyRequest {
     /// rest. For jobs that may finish in less time than clocks differ.
     ///
     /// [Closing](Elect::close) the instance keeps to that, also before its guard is dropped: then the key is closed for a
-    /// ttl at least. A death does not: where the process ends without a release or a close, or a job overruns a close,
-    /// the key is free as soon as the session is dead, unless a [`lock_delay`](Self::lock_delay) keeps it closed from
-    /// then on.
+    /// ttl at least. A death does not: where the process ends without a release or a close, or a job, or a process with
+    /// the lease's [presence](Lease::presence), overruns a close, the key is free as soon as the session is dead, unless
+    /// a [`lock_delay`](Self::lock_delay) keeps it closed from then on.
     pub fn at_least(self, time: Duration) -> Self {
         self.and(|wants| {
             wants.at_least = time;
@@ -256,6 +256,9 @@ impl KeyRequest {
     /// # Errors
     /// A limit is broken, the engine is closed, or this is called by a job that runs under the key itself. A store that
     /// does not answer is waited for.
+    ///
+    /// # Panics
+    /// In a task of a tokio runtime without timers.
     ///
     /// # Cancel safety
     /// Dropped, it leaves the queue; a lock that arrives all the same is passed on.

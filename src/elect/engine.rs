@@ -321,11 +321,11 @@ impl Engine {
         loop {
             let mut changed = std::pin::pin!(self.session_changed.notified());
             changed.as_mut().enable();
-            if let Some(session) = self.sound() {
-                return Ok(session);
-            }
             if self.is_closed() {
                 return Err(Error::Closed);
+            }
+            if let Some(session) = self.sound() {
+                return Ok(session);
             }
             tokio::select! {
                 biased;

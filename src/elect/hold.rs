@@ -141,10 +141,13 @@ impl LeaseCell {
         self.engine.clock.now()
     }
 
-    /// Returns what is kept as long as something runs under it, for processes that are to keep it as well.
+    /// Returns what is kept as long as something runs under it, for processes that are to keep it as well; `None` once
+    /// none may begin.
     pub(super) fn presence(&self) -> Option<Presence> {
-        self.state().is_presence_given = true;
-        locked(&self.presence).clone()
+        let mut state = self.state();
+        let presence = locked(&self.presence).clone().filter(|_| !state.is_over(self.now()));
+        state.is_presence_given |= presence.is_some();
+        presence
     }
 
     /// Cancels what runs under it: it has the grace to stop. The first reason is kept.
@@ -301,7 +304,8 @@ impl LeaseCell {
     /// Wakes the workers at that time.
     fn wake_at(&self, at: Moment) {
         let (engine, changed) = (self.engine.clone(), self.changed.clone());
-        self.engine.work.spawn(async move {
+        // As its caller does, it goes on though the keeper hangs.
+        self.engine.runtime.spawn(async move {
             tokio::time::sleep(at.since(engine.clock.now())).await;
             engine.wake(move || changed.notify_waiters());
         });
@@ -329,13 +333,13 @@ impl LeaseCell {
         self.now().since(self.granted)
     }
 
-    /// Notes that a caller got it.
-    pub(super) fn was_picked_up(&self) {
-        self.state().is_picked_up = true;
+    /// Notes whether a caller got it, and whatever it is to run can begin.
+    pub(super) fn mark_picked_up(&self, is_picked_up: bool) {
+        self.state().is_picked_up = is_picked_up;
     }
 
     /// Returns the rest of the least time for which others are kept from the key, counted from the grant. There is none
-    /// of a grant that no caller got.
+    /// of a grant that no caller got, or whose job never began.
     fn kept_for(&self) -> Duration {
         if !self.state().is_picked_up {
             return Duration::ZERO;
@@ -352,7 +356,7 @@ impl LeaseCell {
         let (now, rest) = (self.now(), self.kept_for());
         let is_over = {
             let state = self.state();
-            state.workers == 0 && !state.is_presence_given && state.drop_at.is_some_and(|at| at <= now)
+            state.workers == 0 && !state.is_presence_given && state.is_over(now)
         };
         let then = ReleaseTo::ClosedFor(rest.max(self.session.times.ttl));
         let (lock, session, term) = (self.lock.clone(), self.session.id, self.term);
@@ -442,6 +446,10 @@ impl LeaseState {
     pub(super) fn next_value(&mut self) -> u64 {
         self.value_set += 1;
         self.value_set
+    }
+
+    fn is_over(&self, now: Moment) -> bool {
+        self.drop_at.is_some_and(|at| at <= now)
     }
 
     const fn is_released(&self) -> bool {

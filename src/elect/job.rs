@@ -170,7 +170,10 @@ where
     let (lease, engine) = (hold.lease(), hold.cell().engine().clone());
     let (reply, end) = oneshot::channel();
     let (given, worker) = (lease.clone(), hold.work());
+    // Dropped without a thread, it has not begun.
+    lease.cell.mark_picked_up(false);
     engine.block(move || {
+        hold.cell().mark_picked_up(true);
         let cell = hold.cell().clone();
         let mut span = JobSpan::new();
         let end = span.scope(&cell.lock, cell.term, cell.session.id, || match cell.check_stop(cell.now()) {

@@ -38,7 +38,7 @@ impl PendingTicket {
         self.answered = true;
         let picked_up = match outcome {
             Ok(Delivery::Granted(parcel)) => parcel.open().map(|hold| {
-                hold.cell().was_picked_up();
+                hold.cell().mark_picked_up(true);
                 AcquireOutcome::Granted(hold)
             }),
             Ok(Delivery::Other(outcome)) => Some(AcquireOutcome::Other(outcome)),
@@ -47,26 +47,28 @@ impl PendingTicket {
         picked_up.unwrap_or(AcquireOutcome::Other(TicketOutcome::SessionOver))
     }
 
-    /// Returns what is known of its lock, if it is to wait no longer; `None` if it was answered.
-    pub(super) fn standing(&self) -> Option<Standing> {
-        let cell = self.engine.keys.cells().get(&self.lock).cloned()?;
-        let state = cell.state();
-        let waits = state.pending.iter().any(|pending| pending.ticket == self.ticket);
-        waits.then(|| state.machine.standing())
+    /// Gives it up, as its drop does. Returns what is known of its lock; `None` if it was answered.
+    pub(super) fn give_up(&mut self) -> Option<Standing> {
+        let ticket = self.ticket;
+        let gone = self.engine.step_key(&self.lock, false, |state, context| {
+            let place = state.pending.iter().position(|contender| contender.ticket == ticket);
+            // Before it goes: with it may go all that is known.
+            let standing = place.map(|_| state.machine.standing());
+            state.machine.leave(context.now, ticket);
+            // With it may go the last that keeps the engine alive.
+            standing.zip(place.map(|place| state.pending.swap_remove(place)))
+        });
+        let (standing, pending) = gone.flatten()?;
+        self.answered = true;
+        drop(pending);
+        Some(standing)
     }
 }
 
 impl Drop for PendingTicket {
     fn drop(&mut self) {
         if !self.answered {
-            let ticket = self.ticket;
-            let gone = self.engine.step_key(&self.lock, false, |state, context| {
-                state.machine.leave(context.now, ticket);
-                let place = state.pending.iter().position(|contender| contender.ticket == ticket)?;
-                Some(state.pending.swap_remove(place))
-            });
-            // With it may go the last that keeps the engine alive.
-            drop(gone);
+            self.give_up();
         }
     }
 }

@@ -111,6 +111,7 @@ mod work;
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
+use futures::future::join_all;
 use serde::Serialize;
 
 pub use ask::{Acquired, Busy, KeyRequest, Locked};
@@ -199,7 +200,9 @@ pub enum Unlocked {
 #[non_exhaustive]
 pub struct CloseReport {
     /// Locks whose jobs, blocking calls or guards had not ended in time. The session is left to be
-    /// declared dead by others, so that no instance takes these over too early.
+    /// declared dead by others, so that no instance takes these over too early. But under a guard whose key is wanted
+    /// [at least](KeyRequest::at_least) for longer, its lock is released: the key is closed for the rest, and for a ttl
+    /// at least, by the store's clock.
     pub overran: Vec<LockId>,
     /// Locks under which nothing runs any more, and whose release the store did not confirm in time. They
     /// are free when the session is closed, which is tried as well, or at the latest a ttl later.
@@ -545,19 +548,23 @@ impl Elect {
         let leases = engine.keys.leases();
         let released = leases.iter().filter_map(|lease| lease.closed_release()).map(async |release| {
             let lock = release.lock.clone();
-            let answer = match engine.release(release.clone(), false).await {
-                Err(_) => engine.release(release, true).await,
-                answer => answer,
-            };
-            let error = match answer {
-                Ok(ReleaseAnswer::Refused(refusal)) => refusal.to_string(),
-                Err(error) => chain(&error),
-                Ok(_) => return,
+            // The keeper may hang.
+            let answer = tokio::time::timeout(LONGEST_ATTEMPT * 2, async {
+                match engine.release(release.clone(), false).await {
+                    Err(_) => engine.release(release, true).await,
+                    answer => answer,
+                }
+            });
+            let error = match answer.await {
+                Ok(Ok(ReleaseAnswer::Refused(refusal))) => refusal.to_string(),
+                Ok(Ok(_)) => return,
+                Ok(Err(error)) => chain(&error),
+                Err(_) => "no answer".to_owned(),
             };
             let (LockId { kind, key, namespace }, holder) = (&lock, engine.config.holder());
             words::warn!(%kind, key = key.as_str(), %namespace, %holder, error, "could not keep a key closed that was wanted for longer: it is free when the session is dead");
         });
-        futures::future::join_all(released).await;
+        join_all(released).await;
     }
 
     /// [Closes](Self::close), and reserves the tasks of its spreads for the next instance of the same holder
@@ -611,7 +618,7 @@ impl Elect {
                 biased;
                 outcome = ticket.outcome() => outcome,
                 () = engine.retiring.cancelled() => return Err(Error::Closed),
-                () = end.as_mut() => return Ok(match ticket.standing() {
+                () = end.as_mut() => return Ok(match ticket.give_up() {
                     Some(standing) => Err(standing),
                     // It was answered, and that is on its way.
                     None => match ticket.outcome().await {

@@ -46,6 +46,7 @@ impl LeaseCell {
         let Some(content) = parcel.upgrade().and_then(|parcel| parcel.take_back()) else { return };
         let (lock, holder) = (&self.lock, self.engine.config.holder());
         words::warn!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, term = %self.term, %holder, "the program's runtime does not run, so a granted lock was not picked up: returning it");
+        self.mark_picked_up(false);
         self.cancel(&Loss::Probe);
         drop(content);
     }

@@ -135,7 +135,8 @@ impl SpreadActor {
         let mut known = session();
         let retiring = engine.retiring.clone();
         let mut drained = engine.drained.subscribe();
-        loop {
+        // Its cancellation may come late, as whatever callers are woken by.
+        while !engine.is_closed() {
             self.drain(drained.borrow_and_update().clone());
             let session_changed = engine.session_changes();
             let current = session();

@@ -1,8 +1,11 @@
 //! A keeper whose thread is blocked by the store, or panics: what runs under a lease is told all the same. In real time.
 
-use std::sync::{
-    Arc, Condvar, Mutex,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use tenure::{
@@ -82,6 +85,17 @@ async fn a_store_that_blocks_the_keeper_keeps_nobody_from_being_told() {
     until("it is over", async || names_it(false).await).await;
     drop(again);
     first.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_close_is_bounded_though_the_keeper_hangs_and_a_key_is_to_stay_closed() {
+    let blocking = Blocking::default().around(Arc::new(MemoryStore::default()));
+    let elect = Elect::start(blocking.clone() as Arc<dyn Store>, short("first")).await.unwrap();
+    let guard = elect.key("guard").at_least(Duration::from_secs(60)).acquire().await.unwrap();
+    blocking.intercept().hold(true);
+    let report = within("it closes", elect.close()).await;
+    assert_eq!(report.overran, [guard.lease().lock().clone()]);
+    blocking.intercept().hold(false);
 }
 
 /// A clock that panics on the keeper's thread while it is broken.
