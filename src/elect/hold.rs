@@ -351,7 +351,7 @@ impl LeaseCell {
 
     /// Returns the release that keeps the key closed for that rest though the owner is not done with it; `None` if there
     /// is no rest, or something of ours or a process of its own may run under it: its session's death frees the lock (R9).
-    /// It is closed for a ttl at least, as work under a guard has until that death.
+    /// The key is closed for a ttl at least, as work under a guard has until that death.
     pub(super) fn closed_release(&self) -> Option<Release> {
         let (now, rest) = (self.now(), self.kept_for());
         let is_over = {

@@ -620,7 +620,7 @@ impl Elect {
                 () = engine.retiring.cancelled() => return Err(Error::Closed),
                 () = end.as_mut() => return Ok(match ticket.give_up() {
                     Some(standing) => Err(standing),
-                    // It was answered, and that is on its way.
+                    // The answer is on its way.
                     None => match ticket.outcome().await {
                         AcquireOutcome::Granted(hold) => Ok(hold),
                         AcquireOutcome::Other(_) => Err(Standing::Unknown),

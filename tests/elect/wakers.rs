@@ -203,7 +203,7 @@ async fn a_job_outside_of_tasks_is_woken_by_the_threads_for_that_alone() {
         let elect = elect.clone();
         async move { elect.unlock("held").await.unwrap() }
     });
-    // It is cancelled, and its grace ends.
+    // The job is cancelled, and its grace ends.
     let end =
         until("the job is dropped", async || match run.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(end) => Ok(end),
