@@ -497,7 +497,7 @@ impl History {
     }
 }
 
-/// The entries before the last that concern the same key, its sessions, or the same instance.
+/// The entries before the last that concern the same key or schedule, its sessions, or the same instance.
 fn story(last: &VecDeque<Entry>, registry: &Registry, what: &EventKind, life: Option<Life>) -> String {
     let key = what.key();
     let mut sessions = Vec::from_iter(what.session());
@@ -517,8 +517,9 @@ fn story(last: &VecDeque<Entry>, registry: &Registry, what: &EventKind, life: Op
             && entry.what.session().is_none();
         let of_all =
             matches!(entry.what, EventKind::Fault(_) | EventKind::StoreClock { .. } | EventKind::Calm);
+        let of_schedule = what.schedule().is_some() && entry.what.schedule() == what.schedule();
         let beside = key.is_none() && sessions.is_empty();
-        of_key || of_session || of_life || of_all || beside
+        of_key || of_schedule || of_session || of_life || of_all || beside
     };
     let mut told: Vec<String> = Vec::new();
     let mut polls = 0;

@@ -295,11 +295,11 @@ impl Schedule {
         let is_purged = self.mark.is_some_and(|mark| tick.instant <= mark);
         let claims = self.entries.entry(tick).or_default();
         if let Some((last, _)) = claims.claimed.last() {
+            let is_the_same = claims.was_not_begun() && attempt == *last;
             // A claim that came late, after the purge: nothing begins by it.
-            if is_purged && attempt <= *last {
+            if is_purged && attempt <= *last && !is_the_same {
                 return Ok(());
             }
-            let is_the_same = claims.was_not_begun() && attempt == *last;
             if attempt <= *last && !is_the_same {
                 return Err(format!("attempt {attempt} at {tick:?} was claimed after attempt {last}"));
             }

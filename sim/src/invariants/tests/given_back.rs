@@ -40,6 +40,16 @@ async fn an_attempt_that_was_not_begun_may_be_claimed_again_under_its_number() {
     assert_eq!(story.violates(), Some("ticks"), "nobody has given it back");
 }
 
+/// An order has the store's time, which may have been set back since the purge.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_from_before_the_mark_that_was_not_begun_may_be_claimed_again() {
+    let story = claimed();
+    sleep(15 * SECOND).await;
+    story.store(not_begun()).store(EventKind::Purged { schedule: 1, mark: tick(1, 12).instant });
+    again(&story);
+    assert_eq!(story.violates(), None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_was_begun_and_is_given_back_is_noticed() {
     let story = claimed();
