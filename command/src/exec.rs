@@ -127,11 +127,15 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
         variables: vec![("TENURE_HOLDER", elect.config().holder().as_str().into())],
         without,
         stdin: Input::Same,
+        own_group: false,
         stderr: Stdio::inherit(),
     };
     let lease = guard.lease();
     let ended = under::run(&lease, program, key_file, patience, Some(&mut signals), drop).await;
     let code = ended.map(|ended| code(&ended, &lock, lease.loss().as_ref()));
+    if let Some(file) = &place.file {
+        KeyFile::remove(file, &lock);
+    }
     if let Err(error) = guard.release().await {
         say::say(format_args!(
             "could not release the key {:?}; it expires within {}: {error}",
@@ -242,7 +246,7 @@ impl KeyWait<'_> {
             },
         };
         let Some(file) = &self.place.file else { return Ok(Acquisition::Guard(guard, None)) };
-        let key_file = KeyFile::open(file, self.lock)?;
+        let mut key_file = KeyFile::open(file, self.lock)?;
         if key_file.try_lock()? {
             return Ok(Acquisition::Guard(guard, Some(key_file)));
         }

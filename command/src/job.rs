@@ -1,6 +1,6 @@
 //! A child as a job of the engine: of a tick, or of a task.
 
-use std::{ffi::OsString, path::PathBuf, process::Stdio};
+use std::{ffi::OsString, path::PathBuf, process::Stdio, time::Duration};
 
 use tenure::{
     elect::Lease,
@@ -16,6 +16,9 @@ use crate::{
     tail::Tail,
     under::{self, Ended, Patience, Status},
 };
+
+/// Time in which a signal to all processes of a service has reached each.
+const SOON: Duration = Duration::from_millis(200);
 
 /// Settings that all children of an instance have in common.
 #[derive(Clone, Debug)]
@@ -48,6 +51,8 @@ impl Jobs {
             variables,
             without: self.without.clone(),
             stdin: Input::Null,
+            // A signal to the group of tenure is for tenure, which tells it what it has to hear.
+            own_group: true,
             stderr: Stdio::piped(),
         };
         let mut tail = Tail::nothing();
@@ -62,7 +67,16 @@ impl Jobs {
             let label = self.prefix.then(|| format!("{}: ", lease.lock().key));
             let follow = |stderr| tail = Tail::follow(stderr, label);
             let ended = under::run(lease, program, key_file, self.patience, None, follow).await;
-            ended.map_err(|failure| failure.message)
+            let mut ended = ended.map_err(|failure| failure.message)?;
+            if ended.loss.is_none() && is_told_to_end(ended.status) {
+                // By a service manager, perhaps, which tells all processes of a service: this one hears of it soon.
+                let _ = tokio::time::timeout(SOON, lease.cancelled()).await;
+                ended.loss = lease.loss().map(|loss| loss.to_string());
+            }
+            if let Some(file) = &self.file {
+                KeyFile::remove(file, lease.lock());
+            }
+            Ok::<_, String>(ended)
         })?;
         told(&ended, &tail.end())
     }
@@ -70,7 +84,7 @@ impl Jobs {
     /// The file of the key, locked; of what may be run on this host only.
     async fn key_file(&self, lock: &LockId) -> Result<Option<KeyFile>, String> {
         let Some(file) = &self.file else { return Ok(None) };
-        let key_file = KeyFile::open(file, lock).map_err(|failure| failure.message)?;
+        let mut key_file = KeyFile::open(file, lock).map_err(|failure| failure.message)?;
         if key_file.try_lock().map_err(|failure| failure.message)? {
             return Ok(Some(key_file));
         }
@@ -82,6 +96,12 @@ impl Jobs {
         ));
         key_file.lock().await.map(Some).map_err(|failure| failure.message)
     }
+}
+
+/// Returns whether a program was ended by a signal that tells programs to end.
+fn is_told_to_end(status: Status) -> bool {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    matches!(status, Status::Signaled(SIGHUP | SIGINT | SIGQUIT | SIGTERM))
 }
 
 fn told(ended: &Ended, tail: &str) -> Result<(), String> {

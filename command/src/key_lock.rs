@@ -6,14 +6,14 @@
 use std::{
     fs::{self, File},
     hash::{BuildHasher, Hasher, RandomState},
-    io,
+    io, mem,
     os::unix::fs::{MetadataExt, PermissionsExt, fchown},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use rustix::{
-    fs::{CWD, FlockOperation, Mode, OFlags, flock, openat},
+    fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, linkat, openat, statat, unlinkat},
     io::Errno,
     process::geteuid,
 };
@@ -60,7 +60,7 @@ impl Sharing {
         let mut new = folder.as_os_str().to_owned();
         new.push(suffix());
         fs::create_dir(&new)?;
-        let opened = open_at(&new, OFlags::RDONLY | OFlags::DIRECTORY)
+        let opened = open_folder(new.as_ref())
             .and_then(|made| self.open(&made))
             .and_then(|()| fs::rename(&new, folder));
         if opened.is_err() {
@@ -74,12 +74,12 @@ impl Sharing {
     }
 
     /// Makes the file of a key. It gets its name when it is open to all users.
-    fn make_file(&self, path: &Path) -> io::Result<()> {
-        let mut new = path.as_os_str().to_owned();
-        new.push(suffix());
-        let made = open_at(&new, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL);
-        let opened = made.and_then(|file| self.open(&file)).and_then(|()| fs::hard_link(&new, path));
-        let _ = fs::remove_file(&new);
+    fn make_file(&self, folder: &File, name: &str) -> io::Result<()> {
+        let new = format!("{name}{}", suffix());
+        let made = open_in(folder, &new, OFlags::CREATE | OFlags::EXCL);
+        let named = || Ok(linkat(folder, &new, folder, name, AtFlags::empty())?);
+        let opened = made.and_then(|file| self.open(&file)).and_then(|()| named());
+        let _ = unlinkat(folder, &new, AtFlags::empty());
         match opened {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             opened => opened,
@@ -97,10 +97,16 @@ fn suffix() -> String {
     format!("-new-{:016x}", RandomState::new().build_hasher().finish())
 }
 
-/// Opens a file that is no link: in a folder of a group others could put one there.
-fn open_at(path: impl AsRef<Path>, flags: OFlags) -> io::Result<File> {
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(openat(CWD, path.as_ref(), flags, Mode::RUSR | Mode::WUSR)?.into())
+/// Opens a folder that is no link: in a folder of a group others could put one there.
+fn open_folder(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(CWD, path, flags, Mode::empty())?.into())
+}
+
+/// Opens a file in a folder, no link either.
+fn open_in(folder: &File, name: &str, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(folder, name, flags, Mode::RUSR | Mode::WUSR)?.into())
 }
 
 /// The folder beside the store's file in which keys have their files.
@@ -113,44 +119,76 @@ pub(crate) fn folder(store: &Path) -> PathBuf {
 /// The file of a key, not yet locked.
 #[derive(Debug)]
 pub(crate) struct KeyFile {
-    path: PathBuf,
+    store: PathBuf,
+    name: String,
+    folder: File,
     file: File,
 }
 
 impl KeyFile {
     /// Opens the file of a key beside the store's file.
     pub(crate) fn open(store: &Path, lock: &LockId) -> Result<Self, Failure> {
-        let folder = folder(store);
-        let path = folder.join(name(lock));
-        let open = || open_at(&path, OFlags::RDWR);
-        let open_or_make = || match open() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let users = Sharing::of(store)?;
-                if !folder.exists() {
-                    users.make_folder(&folder)?;
+        Self::of(store, name(lock))
+    }
+
+    fn of(store: &Path, name: String) -> Result<Self, Failure> {
+        let path = folder(store);
+        let open_or_make = || {
+            let found = match open_folder(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    Sharing::of(store)?.make_folder(&path)?;
+                    open_folder(&path)?
                 }
-                users.make_file(&path)?;
-                open()
-            }
-            opened => opened,
+                found => found?,
+            };
+            let file = match open_in(&found, &name, OFlags::empty()) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    Sharing::of(store)?.make_file(&found, &name)?;
+                    open_in(&found, &name, OFlags::empty())?
+                }
+                file => file?,
+            };
+            Ok::<_, io::Error>((found, file))
         };
-        let file = open_or_make().map_err(|error| {
-            Failure::store(format!("the file {} for the key cannot be opened: {error}", path.display()))
-        })?;
-        Ok(Self { path, file })
+        match open_or_make() {
+            Ok((folder, file)) => Ok(Self { store: store.to_owned(), name, folder, file }),
+            Err(error) => Err(Failure::store(format!(
+                "the file {} for the key cannot be opened: {error}",
+                path.join(name).display()
+            ))),
+        }
     }
 
     /// Locks it, if it is free.
-    pub(crate) fn try_lock(&self) -> Result<bool, Failure> {
-        match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(true),
-            Err(Errno::WOULDBLOCK) => Ok(false),
-            Err(error) => Err(self.failed(error)),
+    pub(crate) fn try_lock(&mut self) -> Result<bool, Failure> {
+        loop {
+            match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) if self.is_in_place() => return Ok(true),
+                // Its last user has removed it: the next one has another.
+                Ok(()) => *self = Self::of(&self.store, mem::take(&mut self.name))?,
+                Err(Errno::WOULDBLOCK) => return Ok(false),
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    fn is_in_place(&self) -> bool {
+        let named = statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        let opened = self.file.metadata();
+        matches!((named, opened), (Ok(named), Ok(opened)) if (named.st_dev, named.st_ino) == (opened.dev(), opened.ino()))
+    }
+
+    /// Removes the file of a key that this process still holds in the store, unless a process has it locked.
+    pub(crate) fn remove(store: &Path, lock: &LockId) {
+        if let Ok(mut file) = Self::open(store, lock)
+            && file.try_lock().is_ok_and(|locked| locked)
+        {
+            let _ = unlinkat(&file.folder, &file.name, AtFlags::empty());
         }
     }
 
     /// Locks it as soon as it is free.
-    pub(crate) async fn lock(self) -> Result<Self, Failure> {
+    pub(crate) async fn lock(mut self) -> Result<Self, Failure> {
         // A thread that waits for it could not be called back when the lock is not wanted any more.
         while !self.try_lock()? {
             tokio::time::sleep(LOOK).await;
@@ -159,7 +197,8 @@ impl KeyFile {
     }
 
     fn failed(&self, error: Errno) -> Failure {
-        Failure::store(format!("the file {} cannot be locked: {error}", self.path.display()))
+        let path = folder(&self.store).join(&self.name);
+        Failure::store(format!("the file {} cannot be locked: {error}", path.display()))
     }
 
     /// The other processes that have it open: its holder, and processes that wait for it.
@@ -280,6 +319,13 @@ mod tests {
         // Another one of the group may put links there.
         symlink(&store, keys.join(name(&lock("link")))).unwrap();
         assert!(KeyFile::open(&store, &lock("link")).is_err());
+        // And one instead of the folder.
+        let elsewhere = folder.join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        fs::remove_dir_all(&keys).unwrap();
+        symlink(&elsewhere, &keys).unwrap();
+        assert!(KeyFile::open(&store, &lock("report")).is_err());
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
         fs::remove_dir_all(folder).unwrap();
     }
 
@@ -289,12 +335,19 @@ mod tests {
         fs::create_dir(&folder).unwrap();
         let store = folder.join("tenure.db");
         File::create(&store).unwrap();
-        let first = KeyFile::open(&store, &lock("report")).unwrap();
-        let second = KeyFile::open(&store, &lock("report")).unwrap();
+        let mut first = KeyFile::open(&store, &lock("report")).unwrap();
+        let mut second = KeyFile::open(&store, &lock("report")).unwrap();
         assert!(first.try_lock().unwrap());
         assert!(!second.try_lock().unwrap());
+        KeyFile::remove(&store, &lock("report"));
+        assert_eq!(fs::read_dir(super::folder(&store)).unwrap().count(), 1, "it is in use");
         drop(first);
+        KeyFile::remove(&store, &lock("report"));
+        assert_eq!(fs::read_dir(super::folder(&store)).unwrap().count(), 0);
+        // Of a file that is gone there is nothing to lock: the next has another.
         assert!(second.try_lock().unwrap());
+        let mut third = KeyFile::open(&store, &lock("report")).unwrap();
+        assert!(!third.try_lock().unwrap());
         fs::remove_dir_all(folder).unwrap();
     }
 }

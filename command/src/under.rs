@@ -213,10 +213,11 @@ fn loss(lease: &Lease) -> Option<String> {
 }
 
 /// Says why a guardian ended its child by itself: the lease was not extended in time. A tenure that stood still is told
-/// so by its engine in a moment.
+/// so by its engine in a moment; a guardian that is served late acts before the engine.
 async fn expired(lease: &Lease) -> String {
     let _ = tokio::time::timeout(MOMENT, lease.cancelled()).await;
-    loss(lease).unwrap_or_else(|| "the lease ran out while its guardian stood still".to_owned())
+    loss(lease)
+        .unwrap_or_else(|| "nothing extended the lease in time, and processor time is scarce".to_owned())
 }
 
 /// The end of a lease in boot time. Looked at in this order it is never too late.

@@ -181,8 +181,9 @@ async fn one_of_several_tries_runs_after_a_holder_has_died() {
 fn a_former_child_that_lives_holds_up_the_next() {
     let folder = Folder::new("exec-former");
     assert_eq!(sh(&mut exec(&folder.store(), "k"), "exit 0").status.code(), Some(0));
+    // The first one has removed the file as it ended.
     let file = folder.join("tenure.db-keys").join("default.lock.k");
-    let file = fs::File::open(file).unwrap();
+    let file = fs::File::create_new(file).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let own = std::process::id().to_string();
     for words in [["-n"].as_slice(), &["--wait", "300ms"]] {
@@ -196,6 +197,7 @@ fn a_former_child_that_lives_holds_up_the_next() {
     }
     drop(file);
     assert_eq!(stdout(&sh(&mut exec(&folder.store(), "k"), "echo ran")), "ran\n");
+    assert_eq!(fs::read_dir(folder.join("tenure.db-keys")).unwrap().count(), 0, "no key leaves a file");
 }
 
 #[test]

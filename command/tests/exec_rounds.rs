@@ -237,6 +237,104 @@ fn the_guardian_is_killed() {
     is_proven("guardian", 0, |first| signal(guardian(first), Signal::KILL));
 }
 
+/// Orphans of processes that others have put into its container come to the first process.
+#[test]
+fn as_the_first_process_tenure_collects_the_orphans_of_others() {
+    let folder = Folder::new("orphans");
+    let script = "(until [ -e $TENURE_TEST/begun ]; do sleep 0.02; done
+        for i in 1 2 3 4 5; do (sleep 0.05 & echo $! >> $TENURE_TEST/orphans) done) &
+        exec $TENURE exec --key k -- sh -c '
+            echo > $TENURE_TEST/begun
+            until [ \"$(wc -l 2>&- < $TENURE_TEST/orphans)\" = 5 ]; do sleep 0.02; done
+            for pid in $(cat $TENURE_TEST/orphans); do
+                timeout 20 sh -c \"while [ -e /proc/$pid ]; do sleep 0.02; done\" && echo collected
+            done'";
+    if let Some(said) = in_namespace("as_the_first_process", &["--mount-proc"], script, &folder) {
+        assert_eq!(said, "collected\n".repeat(5));
+    }
+}
+
+/// A control group whose processes have a tenth of a processor together.
+struct Quota(std::path::PathBuf);
+
+impl Quota {
+    /// `None`, with a word, where none may be made.
+    fn new(test: &str) -> Option<Self> {
+        let name = format!("tenure-test-{}", std::process::id());
+        let first = Path::new("/sys/fs/cgroup/cpu").join(&name);
+        let second = Path::new("/sys/fs/cgroup").join(&name);
+        let made = if fs::create_dir(&first).is_ok() {
+            let quota = Self(first);
+            fs::write(quota.0.join("cpu.cfs_quota_us"), "10000").map(|()| quota)
+        } else {
+            fs::create_dir(&second).and_then(|()| {
+                let quota = Self(second);
+                fs::write(quota.0.join("cpu.max"), "10000 100000").map(|()| quota)
+            })
+        };
+        made.inspect_err(|error| {
+            println!("{test} was left out, since no control group may be made here: {error}")
+        })
+        .ok()
+    }
+
+    fn take(&self, pid: i32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Sixteen busy processes that do not end by SIGTERM, with tenure and the guardian under one limit of the processor.
+#[test]
+fn a_program_that_leaves_the_guardian_no_time_does_not_outlive_its_lease() {
+    let Some(quota) = Quota::new("a_program_that_leaves_the_guardian_no_time") else { return };
+    let folder = Folder::new("quota");
+    let busy = "import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for _ in range(4):
+    os.fork()
+while True:
+    with open(f\"{os.environ['TENURE_TEST']}/ran-{os.getpid()}\", 'w') as file:
+        file.write(f'{time.clock_gettime(time.CLOCK_BOOTTIME)}\\n')
+    until = time.monotonic() + 0.02
+    while time.monotonic() < until:
+        pass";
+    let mut command = tenure(&folder.store());
+    command
+        .args(SHORT)
+        .args(["exec", "--key", "k", "--", "python3", "-c", busy])
+        .env("TENURE_TEST", folder.path());
+    let running = Running::start(command.stderr(Stdio::null()));
+    let ran = || {
+        let entries = fs::read_dir(folder.path()).unwrap().flatten();
+        let files = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("ran-"));
+        files.map(|file| fs::read_to_string(file.path()).unwrap_or_default()).collect::<Vec<_>>()
+    };
+    until_blocking("sixteen processes", || {
+        let ran = ran();
+        if ran.len() == 16 { Ok(()) } else { Err(ran) }
+    });
+    let guardian = guardian(&running);
+    for pid in [running.pid(), guardian]
+        .into_iter()
+        .chain(with_variable(&format!("TENURE_TEST={}", folder.path().display())))
+    {
+        quota.take(pid);
+    }
+    running.signal(Signal::STOP);
+    let boot_time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let lease_ends = boot_time.tv_sec as f64 + boot_time.tv_nsec as f64 / 1e9 + 6.0;
+    until_none_is_left(&folder);
+    let last = ran().iter().filter_map(|time| time.trim().parse::<f64>().ok()).fold(0.0, f64::max);
+    assert!(last < lease_ends, "one ran until {last}, the lease until {lease_ends} at most");
+    running.signal(Signal::CONT);
+}
+
 /// CMD itself ends with the guardian. What else it started may go on: that is said in the documentation.
 #[test]
 fn both_are_killed() {

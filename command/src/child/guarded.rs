@@ -16,7 +16,7 @@ use std::{
 
 use rustix::{
     io::Errno,
-    process::{Pid, Signal, WaitId, WaitIdOptions, set_child_subreaper, waitid},
+    process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, set_child_subreaper, waitid, waitpid},
 };
 use tenure::store::Presence;
 use tokio::{io::Interest, net::UnixStream};
@@ -36,6 +36,8 @@ pub(crate) struct Program {
     /// Variables of tenure that it does not get.
     pub(crate) without: Vec<&'static str>,
     pub(crate) stdin: Input,
+    /// In a process group of its own: not in tenure's, which the keys of a terminal reach.
+    pub(crate) own_group: bool,
     pub(crate) stderr: Stdio,
 }
 
@@ -59,6 +61,14 @@ fn spared() -> MutexGuard<'static, BTreeSet<i32>> {
 pub(super) fn spare_children() -> io::Result<()> {
     spared().extend(kin::children_except(&BTreeSet::new())?);
     Ok(())
+}
+
+/// Collects the orphans that have ended, which come to the first process of a pid namespace, whoever started them.
+pub(super) fn collect_orphans() {
+    let spared = spared();
+    for pid in kin::children_except(&spared).unwrap_or_default().into_iter().filter_map(Pid::from_raw) {
+        let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+    }
 }
 
 /// Returns the path of this very program, also if its file was replaced meanwhile.
@@ -104,7 +114,7 @@ impl Guarded {
         // It holds the other end of the socket.
         drop(command);
         let stderr = guardian.stderr.take();
-        match begin(here, program.stdin, presence, key_lock, times) {
+        match begin(here, (program.stdin, program.own_group), presence, key_lock, times) {
             Ok(control) => Ok(Self { control, guardian, stderr }),
             Err(error) => {
                 let _ = guardian.kill();
@@ -196,7 +206,7 @@ fn collect(guardian: &mut Child) {
 /// Gives the guardian what it needs to begin.
 fn begin(
     here: OwnedFd,
-    stdin: Input,
+    (stdin, own_group): (Input, bool),
     presence: Option<&Presence>,
     key_lock: Option<BorrowedFd<'_>>,
     times: Times,
@@ -213,7 +223,8 @@ fn begin(
     };
     let presence = presence.and_then(Presence::descriptor);
     let with: Vec<BorrowedFd<'_>> = [Some(stdin), presence, key_lock].into_iter().flatten().collect();
-    let begin = Order::Begin { presence: presence.is_some(), key_lock: key_lock.is_some(), times };
+    let (presence, key_lock) = (presence.is_some(), key_lock.is_some());
+    let begin = Order::Begin { presence, key_lock, own_group, times };
     wire::begin(&control, begin, &with)?;
     Ok(control)
 }

@@ -1,8 +1,9 @@
 //! All descendants of a process, and their end.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs, io, mem,
+    collections::BTreeSet,
+    fmt, fs, io, mem,
+    os::fd::OwnedFd,
     time::{Duration, Instant},
 };
 
@@ -36,7 +37,6 @@ pub(super) fn is_stuck(looks: u32, killing_for: Duration) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: i32,
-    parent: i32,
     state: char,
     /// Of a process whose first thread has ended, others may go on.
     threads: u32,
@@ -58,7 +58,6 @@ fn parse(stat: &str) -> Option<Process> {
     Some(Process {
         pid: pid.parse().ok()?,
         state: fields.first()?.chars().next()?,
-        parent: fields.get(1)?.parse().ok()?,
         threads: fields.get(17)?.parse().ok()?,
         started: fields.get(19)?.parse().ok()?,
     })
@@ -90,49 +89,35 @@ fn look(pid: i32) -> Option<Process> {
     parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
-fn everybody() -> io::Result<Vec<Process>> {
-    let entries = fs::read_dir("/proc")?;
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    Ok(pids.filter_map(look).collect())
-}
-
-/// Finds the descendants of a process among all; those of `except` and these themselves are left out.
-fn descendants_among(all: &[Process], of: i32, except: &BTreeSet<i32>) -> Vec<Process> {
-    let mut children: BTreeMap<i32, Vec<Process>> = BTreeMap::new();
-    for process in all {
-        children.entry(process.parent).or_default().push(*process);
-    }
-    let (mut found, mut open) = (Vec::new(), vec![of]);
-    while let Some(parent) = open.pop() {
-        for child in children.remove(&parent).unwrap_or_default() {
-            if !except.contains(&child.pid) {
-                open.push(child.pid);
-                found.push(child);
-            }
-        }
-    }
-    found
-}
-
 /// The descendants of this process that have not ended; those of `except` and these themselves are left out.
 ///
-/// One that is born while this looks may be missed: only [`has_children`] says that none is left.
+/// The way is down from this process, so that the others of the host cost nothing. One that is born while this looks
+/// may be missed: only [`has_children`] says that none is left.
 pub(super) fn descendants(except: &BTreeSet<i32>) -> io::Result<Vec<Process>> {
-    let own = rustix::process::getpid().as_raw_nonzero().get();
-    let mut found = descendants_among(&everybody()?, own, except);
-    found.retain(|process| !process.is_over());
+    let mut open = children_of("self")?;
+    let mut seen: BTreeSet<i32> = except.clone();
+    let mut found = Vec::new();
+    while let Some(pid) = open.pop() {
+        if !seen.insert(pid) {
+            continue;
+        }
+        // One that has just ended has no children any more: they come to this process.
+        open.extend(children_of(pid).unwrap_or_default());
+        found.extend(look(pid).filter(|process| !process.is_over()));
+    }
     Ok(found)
+}
+
+/// Opens that very process, to send it signals. `None` if it has ended.
+pub(super) fn open(process: Process) -> Option<OwnedFd> {
+    let descriptor = pidfd_open(Pid::from_raw(process.pid)?, PidfdFlags::empty()).ok()?;
+    // Between the look and now it may have ended, and another may have its number.
+    look(process.pid).is_some_and(|now| now.started == process.started).then_some(descriptor)
 }
 
 /// Sends a signal to that very process. Returns false if it may not be sent: the process belongs to another user.
 pub(super) fn signal(process: Process, signal: Signal) -> bool {
-    let Some(pid) = Pid::from_raw(process.pid) else { return true };
-    let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
-    // Between the look and now it may have ended, and another may have its number.
-    if look(process.pid).is_none_or(|now| now.started != process.started) {
-        return true;
-    }
-    pidfd_send_signal(descriptor, signal) != Err(Errno::PERM)
+    open(process).is_none_or(|descriptor| pidfd_send_signal(descriptor, signal) != Err(Errno::PERM))
 }
 
 /// Returns whether this process has children, ended or not. Without one, no process is left whose orphans it adopts:
@@ -145,8 +130,14 @@ pub(super) fn has_children() -> bool {
 /// The children of this process that are none of these, as the kernel lists them, those that have ended too. A
 /// process that forks and ends is seen here by its child, which this process adopts.
 pub(super) fn children_except(these: &BTreeSet<i32>) -> io::Result<Vec<i32>> {
+    let mut children = children_of("self")?;
+    children.retain(|child| !these.contains(child));
+    Ok(children)
+}
+
+fn children_of(process: impl fmt::Display) -> io::Result<Vec<i32>> {
     let mut children = Vec::new();
-    for thread in fs::read_dir("/proc/self/task")? {
+    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
         let listed = match fs::read_to_string(thread?.path().join("children")) {
             Ok(listed) => listed,
             // The thread has ended, and its children are another one's.
@@ -155,7 +146,6 @@ pub(super) fn children_except(these: &BTreeSet<i32>) -> io::Result<Vec<i32>> {
         };
         children.extend(listed.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
     }
-    children.retain(|child| !these.contains(child));
     Ok(children)
 }
 
@@ -206,29 +196,41 @@ pub(super) fn reap() -> Vec<(i32, WaitStatus)> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::{
+        io::{BufRead, BufReader},
+        process::{Command, Stdio},
+    };
 
-    fn process(pid: i32, parent: i32) -> Process {
-        Process { pid, parent, state: 'S', threads: 1, started: 0 }
-    }
+    use super::*;
 
     #[test]
     fn a_name_with_parentheses_does_not_mislead() {
         let stat = "42 (a) b (c) S 7 42 42 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 777 1 1";
-        assert_eq!(parse(stat), Some(Process { pid: 42, parent: 7, state: 'S', threads: 1, started: 777 }));
+        assert_eq!(parse(stat), Some(Process { pid: 42, state: 'S', threads: 1, started: 777 }));
     }
 
     #[test]
-    fn descendants_are_found_however_deep() {
-        let all = [process(2, 1), process(3, 2), process(4, 3), process(5, 1), process(6, 9), process(7, 5)];
-        let pids = |except: &[i32]| {
-            let mut pids: Vec<i32> =
-                descendants_among(&all, 1, &except.iter().copied().collect()).iter().map(|p| p.pid).collect();
-            pids.sort_unstable();
-            pids
+    fn descendants_are_found_however_deep_and_branches_left_out() {
+        let mut shell = Command::new("sh")
+            .args(["-c", "sh -c 'sleep 600 & echo $$ $!; wait' & wait"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let top = i32::try_from(shell.id()).unwrap();
+        let mut tree: Vec<i32> = line.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+        tree.push(top);
+        let found = |except: &[i32]| {
+            let found = descendants(&except.iter().copied().collect()).unwrap();
+            tree.iter().filter(|pid| found.iter().any(|process| process.pid == **pid)).count()
         };
-        assert_eq!(pids(&[]), [2, 3, 4, 5, 7]);
-        assert_eq!(pids(&[2]), [5, 7]);
+        assert_eq!(tree.len(), 3, "{line}");
+        assert_eq!((found(&[]), found(&[top])), (3, 0));
+        for pid in &tree {
+            kill_process(Pid::from_raw(*pid).unwrap(), Signal::KILL).unwrap();
+        }
+        shell.wait().unwrap();
     }
 
     #[test]

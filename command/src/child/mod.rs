@@ -24,7 +24,9 @@ mod kin;
 mod start;
 mod wire;
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
+
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::exit::Failure;
 
@@ -49,7 +51,19 @@ pub(crate) fn prepare() -> Result<(), Failure> {
     // Ignored, as a parent may have left it, children would be collected by the kernel, and their numbers be given to others.
     signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::default())
         .and_then(|_| guarded::spare_children())
+        .and_then(|()| if std::process::id() == 1 { collect_orphans() } else { Ok(()) })
         .map_err(|error| cannot(error.to_string()))
+}
+
+/// Collects, from now on, the orphans of others: they come to the first process of a container.
+fn collect_orphans() -> io::Result<()> {
+    let mut ended = signal(SignalKind::child())?;
+    tokio::spawn(async move {
+        while ended.recv().await.is_some() {
+            guarded::collect_orphans();
+        }
+    });
+    Ok(())
 }
 
 /// The time since the machine was booted, which goes on while it is suspended.

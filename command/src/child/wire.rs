@@ -24,7 +24,7 @@ const LONGEST: usize = 33;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// Start CMD. Standard input comes with it, then what is said to come.
-    Begin { presence: bool, key_lock: bool, times: Times },
+    Begin { presence: bool, key_lock: bool, own_group: bool, times: Times },
     /// Let CMD run until then.
     Extend { end: Duration },
     /// End it: by SIGTERM, and after so much time by SIGKILL.
@@ -47,6 +47,11 @@ pub(crate) struct Times {
 }
 
 impl Times {
+    /// Takes in that the lease holds until then.
+    pub(super) fn extend(&mut self, end: Duration) {
+        self.end = self.end.max(end);
+    }
+
     /// Time at which its grace begins.
     pub(super) fn grace_begins(self) -> Duration {
         self.end.saturating_sub(self.grace)
@@ -83,8 +88,9 @@ fn time(bytes: &[u8]) -> Option<Duration> {
 impl Order {
     fn encode(self) -> Vec<u8> {
         match self {
-            Self::Begin { presence, key_lock, times } => {
-                let mut bytes = vec![b'B', u8::from(presence) | u8::from(key_lock) << 1];
+            Self::Begin { presence, key_lock, own_group, times } => {
+                let flags = u8::from(presence) | u8::from(key_lock) << 1 | u8::from(own_group) << 2;
+                let mut bytes = vec![b'B', flags];
                 for part in [times.end, times.grace, times.allowance, times.kill_after] {
                     bytes.extend(nanos(part));
                 }
@@ -109,7 +115,8 @@ impl Order {
                     allowance: time(&allowance)?,
                     kill_after: time(&kill_after)?,
                 };
-                Self::Begin { presence: flags & 1 != 0, key_lock: flags & 2 != 0, times }
+                let [presence, key_lock, own_group] = [1, 2, 4].map(|flag| flags & flag != 0);
+                Self::Begin { presence, key_lock, own_group, times }
             }
             b'E' => Self::Extend { end: time(rest)? },
             b'T' => Self::Stop { within: time(rest)? },
@@ -254,7 +261,7 @@ mod tests {
         };
         let (here, there) = pair().unwrap();
         let file = std::fs::File::open("/dev/null").unwrap();
-        let first = Order::Begin { presence: true, key_lock: false, times };
+        let first = Order::Begin { presence: true, key_lock: false, own_group: true, times };
         begin(&here, first, &[file.as_fd(), file.as_fd()]).unwrap();
         let (order_heard, descriptors) = first_order(&there).unwrap();
         assert_eq!((order_heard, descriptors.len()), (first, 2));

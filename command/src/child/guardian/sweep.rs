@@ -1,15 +1,16 @@
 //! The end of all descendants: they are asked, then killed, until none is left.
 
-use std::{collections::BTreeSet, mem, time::Duration};
+use std::{collections::BTreeSet, os::fd::OwnedFd, time::Duration};
 
-use rustix::process::{Pid, Signal, WaitStatus, kill_process};
+use rustix::process::{Pid, Resource, Signal, WaitStatus, getrlimit, kill_process, pidfd_send_signal};
 
 use super::super::kin::{self, LOOK, PATIENT};
 
 /// Descendants that are being ended.
 pub(super) struct Sweep {
     kill_at: Duration,
-    asked: bool,
+    /// Descendants that were asked to end: where processor time is scarce, there is enough for one call each.
+    asked: Option<Vec<OwnedFd>>,
     killing_since: Option<Duration>,
     /// Number of looks since then.
     looks: u32,
@@ -27,26 +28,37 @@ pub(super) struct Step {
     pub(super) stuck: Vec<i32>,
 }
 
-/// Asks all descendants to end. Of those that are hidden in `/proc` only children can be asked.
-fn ask() {
+/// Asks all descendants to end, and returns those that can be killed without another look. Of those that are hidden in
+/// `/proc` only children can be asked.
+fn ask() -> Vec<OwnedFd> {
     let nobody = BTreeSet::new();
     let seen = kin::descendants(&nobody).unwrap_or_default();
     let mut hidden = kin::children_except(&nobody).unwrap_or_default();
     hidden.retain(|child| seen.iter().all(|process| process.pid != *child));
+    // The other half is for what this process has open, and for its next looks.
+    let most = getrlimit(Resource::Nofile).current.map_or(u64::MAX, |limit| limit / 2);
+    let mut asked = Vec::new();
     // A stopped process hears SIGTERM only when it goes on.
-    for signal in [Signal::TERM, Signal::CONT] {
-        for process in &seen {
-            kin::signal(*process, signal);
+    let signals = [Signal::TERM, Signal::CONT];
+    for descriptor in seen.into_iter().filter_map(kin::open) {
+        for signal in signals {
+            let _ = pidfd_send_signal(&descriptor, signal);
         }
-        for child in hidden.iter().filter_map(|child| Pid::from_raw(*child)) {
+        if (asked.len() as u64) < most {
+            asked.push(descriptor);
+        }
+    }
+    for child in hidden.into_iter().filter_map(Pid::from_raw) {
+        for signal in signals {
             let _ = kill_process(child, signal);
         }
     }
+    asked
 }
 
 impl Sweep {
     pub(super) const fn new(kill_at: Duration) -> Self {
-        Self { kill_at, asked: false, killing_since: None, looks: 0, named: BTreeSet::new(), over: false }
+        Self { kill_at, asked: None, killing_since: None, looks: 0, named: BTreeSet::new(), over: false }
     }
 
     /// Brings the kill forward to `kill_at`, if that is earlier.
@@ -63,13 +75,14 @@ impl Sweep {
         let mut step = Step::default();
         let kill_at = self.kill_at.min(at_the_latest);
         if now < kill_at {
-            if !mem::replace(&mut self.asked, true) {
-                ask();
-            }
+            self.asked.get_or_insert_with(ask);
             self.over = !kin::has_children();
             return step;
         }
         self.kill_at = kill_at;
+        for descriptor in self.asked.take().into_iter().flatten() {
+            let _ = pidfd_send_signal(descriptor, Signal::KILL);
+        }
         let since = *self.killing_since.get_or_insert(now);
         let is_late = kin::is_stuck(self.looks, now.saturating_sub(since));
         self.looks += 1;
