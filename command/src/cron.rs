@@ -7,10 +7,11 @@ use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, sync::Arc};
 
 use clap::Args;
 use tenure::{
-    Elect,
+    Elect, ElectConfig,
     schedule::{Schedule, Timing},
+    store::MemoryStore,
 };
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::watch};
 
 use self::{crontab::Line, policies::Policies};
 use crate::{
@@ -71,6 +72,7 @@ pub(crate) struct Cron {
 
 pub(crate) async fn run(common: &Common, cron: Cron) -> Result<u8, Failure> {
     let lines = cron.lines()?;
+    check(&lines, &cron.policies).await?;
     if cron.test {
         return test(common, &lines);
     }
@@ -114,6 +116,9 @@ impl Cron {
             (None, Some(path)) => crontab::read(path, self.zone.as_deref())?,
             (None, None) => Vec::new(),
         };
+        if lines.is_empty() {
+            say::say("the crontab has no line, so nothing is run: write one such as `@daily CMD`");
+        }
         for line in &lines {
             line.timing().check().map_err(|error| Failure::usage(format!("{}: {error}", line.name)))?;
         }
@@ -125,28 +130,47 @@ impl Cron {
 struct Running {
     jobs: Jobs,
     policies: Policies,
-    schedules: BTreeMap<String, (Line, Schedule)>,
+    schedules: BTreeMap<String, Kept>,
+}
+
+/// A schedule, and the line that its next run goes by: a run that has begun ends as it began.
+struct Kept {
+    line: watch::Sender<Arc<Line>>,
+    schedule: Schedule,
 }
 
 impl Running {
-    /// Keeps these lines: those that are gone are dropped, those that are as they were go on.
+    /// Keeps these lines. One that is gone ends with what it runs; one that has changed holds from its next tick on.
     fn keep(&mut self, elect: &Elect, lines: Vec<Line>) -> Result<(), Failure> {
-        self.schedules.retain(|_, (known, _)| lines.contains(known));
+        self.schedules.retain(|name, _| {
+            let is_kept = lines.iter().any(|line| line.name == *name);
+            if !is_kept {
+                say::say(format_args!("{name:?} is in the crontab no more: it is ended, with what it runs"));
+            }
+            is_kept
+        });
         for line in lines {
-            if self.schedules.contains_key(&line.name) {
+            if let Some(kept) = self.schedules.get(&line.name) {
+                if !kept.line.borrow().has_times_of(&line) {
+                    kept.schedule.set_timing(line.timing())?;
+                }
+                kept.line.send_replace(Arc::new(line));
                 continue;
             }
-            let schedule = self.start(elect, &line)?;
-            self.schedules.insert(line.name.clone(), (line, schedule));
+            let name = line.name.clone();
+            let kept = self.start(elect, line)?;
+            self.schedules.insert(name, kept);
         }
         Ok(())
     }
 
-    fn start(&self, elect: &Elect, line: &Line) -> Result<Schedule, Failure> {
-        let (jobs, runtime, line) = (self.jobs.clone(), Handle::current(), Arc::new(line.clone()));
+    fn start(&self, elect: &Elect, line: Line) -> Result<Kept, Failure> {
+        let (jobs, runtime) = (self.jobs.clone(), Handle::current());
         let builder = self.policies.apply(elect.schedule(&line.name, line.timing()))?;
         let name = line.name.clone();
+        let (line, at_present) = watch::channel(Arc::new(line));
         let schedule = builder.run_blocking(move |tick, lease| {
+            let line = at_present.borrow().clone();
             let mut variables = vec![
                 ("TENURE_SCHEDULE", line.name.clone().into()),
                 ("TENURE_TICK", tick.scheduled_at().to_string().into()),
@@ -155,8 +179,23 @@ impl Running {
             variables.extend(line.variables.iter().map(|(name, value)| (*name, value.into())));
             jobs.run(&runtime, &lease, line.command.clone(), variables)
         });
-        schedule.map_err(|error| Failure::usage(format!("{name}: {error}")))
+        let schedule = schedule.map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+        Ok(Kept { line, schedule })
     }
+}
+
+/// Has the engine check all that it will be asked for, on a store of its own: an error must not cost a session in the
+/// real one.
+async fn check(lines: &[Line], policies: &Policies) -> Result<(), Failure> {
+    let config = ElectConfig::new("check", "check").expect("both are names");
+    let elect = Elect::start(MemoryStore::default(), config).await?;
+    let checked = lines.iter().try_for_each(|line| {
+        let builder = policies.apply(elect.schedule(&line.name, line.timing()))?;
+        let schedule = builder.run(async |_, _| Ok::<_, String>(()));
+        schedule.map(drop).map_err(|error| Failure::usage(format!("{}: {error}", line.name)))
+    });
+    elect.close().await;
+    checked
 }
 
 /// Shows when each line is due next.
@@ -204,6 +243,10 @@ fn test(common: &Common, lines: &[Line]) -> Result<u8, Failure> {
 }
 
 impl Line {
+    fn has_times_of(&self, other: &Self) -> bool {
+        (&self.expression, &self.zone) == (&other.expression, &other.zone)
+    }
+
     fn timing(&self) -> Timing {
         let timing = Timing::new(&self.expression).named(&self.name);
         match &self.zone {

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::say;
 
-/// Time between two looks at a file that the kernel gives no notice of.
+/// Time between two looks at a file.
 const LOOK: Duration = Duration::from_secs(3);
 
 /// A file that is read again when it changes; or none.
@@ -30,7 +30,20 @@ pub(crate) struct Followed {
 impl Followed {
     /// Follows a file from now on, on the runtime that this is called on.
     pub(crate) fn of(path: Option<&Path>) -> Self {
-        let changes = path.map(|path| follow(path).unwrap_or_else(|error| look_instead(path, &error)));
+        let changes = path.map(|path| {
+            // One that was not heard yet stands for all that came since.
+            let (send, receive) = mpsc::channel(1);
+            if let Err(error) = follow(path, send.clone()) {
+                say::say(format_args!(
+                    "the kernel gives no notice of changes of {}, so it is looked at every {}: {error}{}",
+                    path.display(),
+                    humantime::format_duration(LOOK),
+                    limit(&error)
+                ));
+            }
+            tokio::spawn(look_at(path.to_owned(), send));
+            receive
+        });
         Self { path: path.map(ToOwned::to_owned), changes }
     }
 
@@ -60,33 +73,24 @@ impl Followed {
     }
 }
 
-/// Looks at a file from time to time, as it cannot be followed.
-fn look_instead(file: &Path, error: &io::Error) -> mpsc::Receiver<()> {
-    let name = file.to_owned();
-    let look = move || {
-        let seen = fs::metadata(&name).ok()?;
+/// Looks at a file from time to time. The kernel tells of changes in one folder alone: not of the file that a link or a
+/// mount leads to, nor of those on another host.
+async fn look_at(file: PathBuf, changed: mpsc::Sender<()>) {
+    let look = || {
+        let seen = fs::metadata(&file).ok()?;
         Some((seen.modified().ok(), seen.len(), seen.dev(), seen.ino()))
     };
-    let (send, receive) = mpsc::channel(1);
-    let mut last = look();
-    say::say(format_args!(
-        "the kernel gives no notice of changes of {}, so it is looked at every {}: {error}{}",
-        file.display(),
-        humantime::format_duration(LOOK),
-        limit(error)
-    ));
-    tokio::spawn(async move {
-        while !send.is_closed() {
-            tokio::time::sleep(LOOK).await;
-            let now = look();
-            if now != last {
-                last = now;
-                // A notice that was not heard yet stands for all that came since.
-                let _ = send.try_send(());
-            }
+    let (mut told, mut before) = (look(), look());
+    while !changed.is_closed() {
+        tokio::time::sleep(LOOK).await;
+        let now = look();
+        // One that is being written may be half there: it is told of once it stays as it is.
+        if now != told && now == before {
+            told = now;
+            let _ = changed.try_send(());
         }
-    });
-    receive
+        before = now;
+    }
 }
 
 /// Names the setting that bars notices, if one does.
@@ -107,7 +111,7 @@ pub(crate) fn try_notice(file: &Path) -> io::Result<()> {
 
 /// Follows the folder of a file, as a file that is replaced by another is not the one that was opened. What is in a
 /// volume of Kubernetes changes by a link beside it.
-fn follow(file: &Path) -> io::Result<mpsc::Receiver<()>> {
+fn follow(file: &Path, changed: mpsc::Sender<()>) -> io::Result<()> {
     let folder: PathBuf = match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
         _ => ".".into(),
@@ -116,8 +120,6 @@ fn follow(file: &Path) -> io::Result<mpsc::Receiver<()>> {
     let what = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::CREATE | WatchFlags::DELETE;
     let own = file.file_name().map(ToOwned::to_owned);
     inotify::add_watch(&watch, &folder, what)?;
-    // One that was not heard yet stands for all that came since.
-    let (send, receive) = mpsc::channel(1);
     let listen = move || {
         let mut space = [MaybeUninit::uninit(); 4096];
         let mut events = Reader::new(watch, &mut space);
@@ -131,7 +133,7 @@ fn follow(file: &Path) -> io::Result<mpsc::Receiver<()>> {
                     if !(is_link || is_whole && name == own) {
                         continue;
                     }
-                    if send.try_send(()) == Err(mpsc::error::TrySendError::Closed(())) {
+                    if changed.try_send(()) == Err(mpsc::error::TrySendError::Closed(())) {
                         return;
                     }
                 }
@@ -147,5 +149,5 @@ fn follow(file: &Path) -> io::Result<mpsc::Receiver<()>> {
         }
     };
     std::thread::Builder::new().name("tenure-file".to_owned()).spawn(listen)?;
-    Ok(receive)
+    Ok(())
 }

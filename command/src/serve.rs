@@ -1,6 +1,6 @@
 //! Commands that run until they are stopped: `cron` and `spread`.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{fs::File, net::SocketAddr, sync::Arc};
 
 use clap::Args;
 use futures::future::BoxFuture;
@@ -45,6 +45,7 @@ pub(crate) struct Served {
     notify: Notify,
     _metrics: Option<Metrics>,
     signals: UnboundedReceiver<ReceivedSignal>,
+    had_terminal: bool,
     /// Ready when the store is lost for good, and that failure.
     lost: BoxFuture<'static, Failure>,
     failure: Option<Failure>,
@@ -91,6 +92,7 @@ impl Served {
             notify: Notify::of_environment(),
             _metrics: metrics,
             signals,
+            had_terminal: has_terminal(),
         })
     }
 
@@ -109,7 +111,7 @@ impl Served {
     pub(crate) async fn reload(&mut self, file: &mut Followed) -> bool {
         loop {
             tokio::select! {
-                next = next(&mut self.signals) => match next {
+                next = next(&mut self.signals, self.had_terminal) => match next {
                     Next::Stop => return false,
                     Next::Reload if !file.is_there() => return false,
                     Next::Reload => {}
@@ -147,10 +149,18 @@ impl Served {
     }
 }
 
+/// Returns whether this process has a terminal. One that was started on a terminal has none once that is gone.
+fn has_terminal() -> bool {
+    File::open("/dev/tty").is_ok()
+}
+
 /// Waits for the next signal that says something.
-async fn next(signals: &mut UnboundedReceiver<ReceivedSignal>) -> Next {
+async fn next(signals: &mut UnboundedReceiver<ReceivedSignal>, had_terminal: bool) -> Next {
     loop {
         match signals.recv().await {
+            // Some shells tell all that they have started when their terminal goes; it is not a user who wants a
+            // file to be read.
+            Some(came) if came.signal == SIGHUP && had_terminal && !has_terminal() => return Next::Stop,
             Some(came) if came.signal == SIGHUP && !came.from_terminal => return Next::Reload,
             Some(came) if [SIGHUP, SIGINT, SIGQUIT, SIGTERM].contains(&came.signal) => return Next::Stop,
             Some(_) => {}

@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeMap, env, ffi::OsString, fs, path::PathBuf};
 
+use clap::CommandFactory;
 use serde::Deserialize;
 use tenure::ElectConfig;
 use tenure_look::shell_word;
 use toml::{Table, Value};
 
-use crate::{common::Common, exit::Failure, place::has_secret};
+use crate::{Cli, common::Common, exit::Failure, place::has_secret};
 
 /// Fields of a configuration file in addition to those of the library.
 const STORE: &str = "store";
@@ -178,7 +179,7 @@ pub(crate) fn options_of(common: &Common) -> String {
 const OF_A_CHILD: [&str; 6] =
     ["TENURE_KEY", "TENURE_TERM", "TENURE_SCHEDULE", "TENURE_TICK", "TENURE_ATTEMPT", "TENURE_SPREAD"];
 
-/// Refuses a variable that looks like a setting with a slip in it.
+/// Refuses a variable that looks like a setting with a slip in it, or that is named like an option which is none.
 fn check_variables(names: impl Iterator<Item = OsString>) -> Result<(), Failure> {
     let command = ["store", "store_file", "config", "output", "log"];
     let known: Vec<String> = command.into_iter().chain(FIELDS).chain(MORE).map(variable).collect();
@@ -191,8 +192,22 @@ fn check_variables(names: impl Iterator<Item = OsString>) -> Result<(), Failure>
         if let Some(near) = known.iter().find(|known| distance(known, name) <= SLIP) {
             return Err(Failure::config(format!("the variable {name} is not known; did you mean {near}?")));
         }
+        if let Some(option) = option_named_like(name) {
+            return Err(Failure::config(format!(
+                "the variable {name} has no effect: give --{option} on the command line, and unset it"
+            )));
+        }
     }
     Ok(())
+}
+
+/// Returns the option with a value, of whatever subcommand, that a variable is named like.
+fn option_named_like(name: &str) -> Option<String> {
+    let cli = Cli::command();
+    let options = cli.get_subcommands().chain([&cli]).flat_map(clap::Command::get_opts);
+    let mut options =
+        options.filter(|option| option.get_action().takes_values()).filter_map(clap::Arg::get_long);
+    options.find(|option| variable(&option.replace('-', "_")) == name).map(ToOwned::to_owned)
 }
 
 /// Refuses a field of a file that neither the command nor the library knows.
@@ -315,7 +330,6 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::Cli;
 
     #[test]
     fn a_slip_in_a_variable_is_told_with_what_was_meant() {
@@ -333,6 +347,13 @@ mod tests {
             "the variable TENURE_REFRESH_INTERVALL is not known; did you mean TENURE_REFRESH_INTERVAL?"
         );
         assert!(check("TENURE_STOR").is_err());
+        for (name, option) in
+            [("TENURE_ZONE", "zone"), ("TENURE_METRICS", "metrics"), ("TENURE_COLOR", "color")]
+        {
+            let said = check(name).unwrap_err();
+            let rule = format!("the variable {name} has no effect: give --{option} on the command line");
+            assert!(said.starts_with(&rule), "{said}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{
     fs::{self, File},
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    os::unix::net::UnixDatagram,
+    os::unix::{fs::symlink, net::UnixDatagram},
     process::{Command, Stdio},
 };
 
@@ -16,8 +16,8 @@ use tenure::{
 
 use crate::{
     cli::{
-        Folder, Running, STEADY, all, children, lines, output, running_tasks, signal, stderr, stdout, tenure,
-        until_lines, until_tasks, until_there,
+        Folder, Running, STEADY, all, children, is_tenure, lines, output, running_tasks, signal, stderr,
+        stdout, tenure, until_lines, until_tasks, until_there, with_variable,
     },
     wait::{LIMIT, until_blocking},
 };
@@ -200,6 +200,118 @@ fn a_crontab_is_checked_and_read_again() {
     assert!(stderr(&slip).contains("61"), "{}", stderr(&slip));
 }
 
+/// What runs ends as it began, whatever is changed of its line; that is for the next tick.
+#[test]
+fn a_run_is_left_alone_when_its_line_is_edited() {
+    let folder = Folder::new("crontab-edited");
+    let (crontab, ran, go) = (folder.join("crontab"), folder.join("ran"), folder.join("go"));
+    let write =
+        |text: &str| fs::write(&crontab, text.replace("FOLDER", &folder.path().display().to_string()));
+    let script = "echo begun $WORD >> FOLDER/ran; until [ -e FOLDER/go ]; do sleep 0.02; done; echo ended >> FOLDER/ran";
+    write(&format!("WORD=old\n# name: long\n@every 1s {script}\n")).unwrap();
+    let mut command = serving(&folder);
+    let mut running = Running::start(heard(&mut command, &folder).args(["cron", "--file"]).arg(&crontab));
+    until_lines("a run", &ran, |ran| ran.len() == 1);
+    until_following(&running);
+    // A variable, the time, and at last the command; each reading is noticed by a line of its own that is gone.
+    for (number, edit) in [
+        format!("WORD=new\n# name: long\n@every 1s {script}\n"),
+        format!("WORD=new\n# name: long\n@every 2s {script}\n"),
+        "# name: long\n@every 1s echo other >> FOLDER/ran\n".to_owned(),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let marked = |marker: &str| write(&format!("{edit}# name: {marker}{number}\n@yearly true\n"));
+        marked("first").unwrap();
+        until_blocking("the edit", || {
+            let known = stdout(&output(tenure(&folder.store()).args(["schedules"])));
+            if known.contains(&format!("first{number}")) { Ok(()) } else { Err(known) }
+        });
+        marked("second").unwrap();
+        until_said(&folder, &format!("\"first{number}\" is in the crontab no more"), 1);
+    }
+    assert_eq!(lines(&ran), ["begun old"]);
+    fs::write(go, "").unwrap();
+    let ran = until_lines("the next run", &ran, |ran| ran.len() >= 3);
+    assert_eq!(ran[..3], ["begun old", "ended", "other"]);
+    running.signal(Signal::TERM);
+    assert_eq!(running.join().code(), Some(0));
+}
+
+/// As a deploy does that makes `current` lead to another folder; the kernel tells of no change there.
+#[test]
+fn a_crontab_behind_a_link_is_read_again() {
+    let folder = Folder::new("crontab-linked");
+    let current = folder.join("current");
+    for release in ["one", "two"] {
+        fs::create_dir(folder.join(release)).unwrap();
+        let line =
+            format!("# name: {release}\n@every 1s echo >> {}\n", folder.join("ran").join(release).display());
+        fs::write(folder.join(release).join("crontab"), line).unwrap();
+    }
+    fs::create_dir(folder.join("ran")).unwrap();
+    symlink(folder.join("one"), &current).unwrap();
+    let _running = Running::start(serving(&folder).args(["cron", "--file"]).arg(current.join("crontab")));
+    until_there(&folder.join("ran/one"));
+    symlink(folder.join("two"), folder.join("new")).unwrap();
+    fs::rename(folder.join("new"), &current).unwrap();
+    until_there(&folder.join("ran/two"));
+}
+
+#[test]
+fn a_crontab_without_lines_says_so_and_policies_are_checked_before_the_store() {
+    let folder = Folder::new("crontab-none");
+    let crontab = folder.join("crontab");
+    fs::write(&crontab, "# nothing yet\n").unwrap();
+    let test = |words: &[&str]| output(tenure(&folder.store()).args(["cron", "--test"]).args(words));
+    let empty = test(&["--file", &crontab.display().to_string()]);
+    assert_eq!(empty.status.code(), Some(0));
+    assert!(stderr(&empty).contains("the crontab has no line, so nothing is run"), "{}", stderr(&empty));
+    let policies = [("--timeout", "timeout: must be longer"), ("--misfire-window", "misfire: window")];
+    for (option, rule) in policies {
+        let words = ["@daily", "--name", "x", option, "0s", "--", "true"];
+        let refused = [test(&words), output(tenure(&folder.store()).args(["cron"]).args(words))];
+        for refused in refused {
+            assert_eq!(refused.status.code(), Some(64));
+            assert!(stderr(&refused).contains(rule), "{}", stderr(&refused));
+        }
+    }
+    assert!(!folder.join("tenure.db").exists());
+}
+
+/// As systemd does by default, and `timeout`.
+#[test]
+fn a_stop_of_a_whole_service_cancels_its_runs() {
+    let folder = Folder::new("cron-group");
+    let ran = folder.join("ran");
+    let lines_of =
+        |number: u32| format!("# name: n{number}\n@every 1s echo >> {}; exec sleep 600\n", ran.display());
+    let crontab = folder.join("crontab");
+    fs::write(&crontab, (0..8).map(lines_of).collect::<String>()).unwrap();
+    let mut command = serving(&folder);
+    command.env("TENURE_TEST", folder.path()).args(["cron", "--file"]).arg(&crontab);
+    let mut running = Running::start(&mut command);
+    until_lines("all runs", &ran, |ran| ran.len() == 8);
+    // Whichever tenure hears first: that its children were ended, or that it is to end.
+    running.signal(Signal::STOP);
+    until_blocking("the end of the children", || {
+        let mut left = with_variable(&format!("TENURE_TEST={}", folder.path().display()));
+        left.retain(|pid| !is_tenure(*pid));
+        left.iter().for_each(|pid| signal(*pid, Signal::TERM));
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    });
+    running.signal(Signal::TERM);
+    running.signal(Signal::CONT);
+    assert_eq!(running.join().code(), Some(0));
+    for number in 0..8 {
+        let runs = ledger(&folder, &format!("n{number}"));
+        let outcomes: Vec<_> =
+            runs.iter().filter_map(|run| run.finish.as_ref()).map(|end| end.outcome).collect();
+        assert_eq!(outcomes, [Outcome::Cancelled], "n{number}");
+    }
+}
+
 fn spread(folder: &Folder, tasks: &str) -> Command {
     let mut command = serving(folder);
     command.args(["spread", "--name", "topics", "--tasks", tasks, "--", "sh", "-c"]);
@@ -282,7 +394,7 @@ fn tasks_that_are_done_do_not_come_back() {
     assert_eq!(done(4), ["a", "b", "c", "d"]);
     running.signal(Signal::TERM);
     assert_eq!(running.join().code(), Some(0));
-    // A change of a file in another folder is not seen.
+    // A change of a file in another folder is not seen at once.
     let there = Folder::new("spread-linked");
     fs::write(there.join("tasks"), "a\n").unwrap();
     std::os::unix::fs::symlink(there.join("tasks"), folder.join("tasks")).unwrap();

@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::Write,
     num::NonZeroU16,
-    process::{Child, ExitStatus},
+    process::{Child, Command, ExitStatus},
     sync::mpsc,
 };
 
@@ -14,6 +14,7 @@ use rustix::{
 };
 
 use crate::{
+    cli::{children, set_variables},
     looking::{World, lead},
     pty::{in_foreground, read_all, resize, terminal_of},
     wait::{LIMIT, until_blocking},
@@ -38,10 +39,25 @@ struct Top {
 
 impl Top {
     fn begin(world: &World, size: (u16, u16), arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        let (columns, rows) = size;
+        Self::begin_as(world.command(&["top"]), size, arguments, variables)
+    }
+
+    /// In a shell, which may let it go on.
+    fn begin_in_shell(world: &World) -> Self {
+        let (top, mut command) = (world.command(&["top"]), Command::new("sh"));
+        command.args(["-c", "\"$@\"; exit $?", "sh"]).arg(top.get_program()).args(top.get_args());
+        set_variables(&mut command, &top);
+        Self::begin_as(command, (80, 24), &[], &[])
+    }
+
+    fn begin_as(
+        mut command: Command,
+        (columns, rows): (u16, u16),
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
         let (keys, device) = terminal_of(columns, rows);
         let before = tcgetattr(&device).unwrap();
-        let mut command = world.command(&["top"]);
         command.args(arguments).env_remove("NO_COLOR").env("TERM", "xterm-256color").env("TZ", "UTC");
         command.envs(variables.iter().copied());
         let child = in_foreground(&device, &command).spawn().unwrap();
@@ -161,9 +177,10 @@ async fn the_terminal_is_as_before_whatever_ends_it() {
 async fn top_restores_the_terminal_when_it_is_suspended_and_comes_back() {
     let world = World::sqlite();
     let elect = world.engine("pod-1").await;
-    let mut top = Top::begin(&world, (80, 24), &[], &[]);
+    let mut top = Top::begin_in_shell(&world);
     top.until_it_has(&["pod-1"]);
-    let pid = top.pid();
+    let pid = children(top.pid().as_raw_nonzero().get())[0];
+    let pid = Pid::from_raw(pid).unwrap();
     top.hit("\x1a");
     let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
     until_blocking("its stop", || {
@@ -176,6 +193,20 @@ async fn top_restores_the_terminal_when_it_is_suspended_and_comes_back() {
     top.until_it_has(&["pod-1"]);
     assert!(top.screen.screen().alternate_screen());
     top.hit("q");
+    assert_eq!(top.ended().0.code(), Some(0));
+    elect.close().await;
+}
+
+/// As under `ssh -t host tenure top`.
+#[tokio::test(flavor = "multi_thread")]
+async fn top_is_not_suspended_where_no_shell_could_let_it_go_on() {
+    let world = World::sqlite();
+    let elect = world.engine("pod-1").await;
+    let mut top = Top::begin(&world, (80, 24), &[], &[]);
+    top.until_it_has(&["pod-1"]);
+    top.hit("\x1a?");
+    top.until_it_has(&["Keys"]);
+    top.hit("qq");
     assert_eq!(top.ended().0.code(), Some(0));
     elect.close().await;
 }

@@ -8,6 +8,7 @@ use crossterm::{
     terminal::{EnterAlternateScreen, enable_raw_mode},
 };
 use ratatui::{DefaultTerminal, layout::Rect};
+use rustix::process::{getpid, getsid};
 use signal_hook::{consts::SIGTSTP, low_level::emulate_default_handler};
 
 use super::{
@@ -57,8 +58,12 @@ impl Screen {
         self.draw(state)
     }
 
-    /// Stops, as any program does at that key, and goes on when the shell lets it.
+    /// Stops, as any program does at that key, and goes on when the shell lets it. Where the terminal has no shell, as
+    /// under `ssh -t host tenure top`, nobody could let it go on: there it does not stop.
     pub(super) fn suspend(&mut self, state: &State) -> io::Result<()> {
+        if getsid(None).is_ok_and(|leader| leader == getpid()) {
+            return Ok(());
+        }
         self.terminal.show_cursor()?;
         ratatui::try_restore()?;
         emulate_default_handler(SIGTSTP)?;
