@@ -1,7 +1,7 @@
 //! A transaction of a holder that came too late aborts, whatever that holder believes.
 //!
 //! ```sh
-//! TENURE_STORE=mongodb://localhost/shop?replicaSet=rs0 cargo run --example fenced_transaction
+//! TENURE_STORE='mongodb://localhost/shop?replicaSet=rs0' cargo run --features mongodb --example fenced_transaction
 //! ```
 //!
 //! Needs a replica set: only there MongoDB has transactions. Data that lies elsewhere is protected by the

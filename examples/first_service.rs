@@ -2,7 +2,8 @@
 //! checks and operators, and its end. [docs/first-service.md](../docs/first-service.md) goes through it.
 //!
 //! ```sh
-//! MONGODB_URI=mongodb://localhost/shop TENURE_NAMESPACE=shop TENURE_HOLDER=pod-1 cargo run --example first_service
+//! export MONGODB_URI=mongodb://localhost/shop TENURE_NAMESPACE=shop TENURE_HOLDER=pod-1
+//! cargo run --features mongodb --example first_service
 //! ```
 
 use std::{env, error::Error, sync::Arc, time::Duration};
@@ -153,10 +154,12 @@ async fn main() -> Result<(), Problem> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     // Before anything is held, so that no signal is missed.
     let mut told_to_stop = signal(SignalKind::terminate())?;
+    let uri = env::var("MONGODB_URI")
+        .map_err(|_| "MONGODB_URI has to name the database: mongodb://db1,db2/shop")?;
     let listener = TcpListener::bind(env::var("LISTEN").unwrap_or("0.0.0.0:8080".to_owned())).await?;
     println!("listens on {}", listener.local_addr()?);
 
-    let service = Arc::new(Service::start(&env::var("MONGODB_URI")?).await?);
+    let service = Arc::new(Service::start(&uri).await?);
     let server = tokio::spawn(service.clone().serve(listener));
     told_to_stop.recv().await;
 

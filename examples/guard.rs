@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! cargo run --example guard
-//! TENURE_STORE=mongodb://localhost/shop cargo run --example guard
+//! TENURE_STORE=mongodb://localhost/shop cargo run --features mongodb --example guard
 //! ```
 
 mod support;

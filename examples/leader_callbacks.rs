@@ -7,7 +7,7 @@
 //! runs two instances in one process, stops the one that leads, and ends.
 //!
 //! ```sh
-//! TENURE_STORE=mongodb://localhost/shop cargo run --example leader_callbacks
+//! TENURE_STORE=mongodb://localhost/shop cargo run --features mongodb --example leader_callbacks
 //! ```
 //!
 //! runs one instance until SIGTERM or Ctrl-C. Start it twice: one leads. Stop that one, and the other leads

@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! cargo run --example lock_job
-//! TENURE_STORE=mongodb://localhost/shop cargo run --example lock_job
+//! TENURE_STORE=mongodb://localhost/shop cargo run --features mongodb --example lock_job
 //! ```
 
 mod support;

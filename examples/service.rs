@@ -8,7 +8,7 @@
 //! runs it beside a standby in the same process, sends itself SIGTERM after two seconds, and ends.
 //!
 //! ```sh
-//! TENURE_STORE=mongodb://localhost/shop cargo run --example service
+//! TENURE_STORE=mongodb://localhost/shop cargo run --features mongodb --example service
 //! ```
 //!
 //! runs one instance until SIGTERM or Ctrl-C. Start it twice.

@@ -60,7 +60,7 @@
 //! | see the holder of each key | [`Elect::locked_keys`], [`Elect::watch`], [`Elect::events`], [`Elect::health`] |
 //! | end | [`Elect::close`] |
 //!
-//! The words are those of the [glossary](https://docs.rs/crate/tenure/latest/source/docs/glossary.md).
+//! The words are those of the glossary (`docs/glossary.md`).
 //!
 //! # Modules
 //!

@@ -18,14 +18,15 @@ pub(crate) fn advised(mut error: Error, words: &[OsString]) -> Error {
     error
 }
 
-fn of(error: &Error, words: &[OsString]) -> Option<&'static str> {
+fn of(error: &Error, words: &[OsString]) -> Option<String> {
     let argument = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(argument)) => argument.as_str(),
         _ => "",
     };
     let has = |word: &str| words.iter().any(|known| known == word);
-    match error.kind() {
-        ErrorKind::UnknownArgument if !argument.starts_with('-') => {
+    let advice = match error.kind() {
+        ErrorKind::UnknownArgument if argument.starts_with('-') => return value_with_a_dash(argument, words),
+        ErrorKind::UnknownArgument => {
             if (has("exec") || has("cron") || has("spread")) && !has("--") {
                 Some(DASHES)
             } else {
@@ -37,7 +38,16 @@ fn of(error: &Error, words: &[OsString]) -> Option<&'static str> {
         }
         ErrorKind::InvalidUtf8 => Some(UTF8),
         _ => None,
-    }
+    };
+    advice.map(ToOwned::to_owned)
+}
+
+/// Advice for the value of an option that was taken for an option itself.
+fn value_with_a_dash(value: &str, words: &[OsString]) -> Option<String> {
+    let mut pairs = words.windows(2).map(|pair| (pair[0].to_string_lossy(), pair[1].to_string_lossy()));
+    let (option, value) = pairs.find(|(_, word)| word.starts_with(value))?;
+    let is_option = option.len() > 2 && option.starts_with("--") && !option.contains('=');
+    is_option.then(|| format!("a value that begins with a dash stands after a =: {option}={value}"))
 }
 
 #[cfg(test)]
@@ -55,6 +65,7 @@ mod tests {
             ("tenure exec --key a ls -l", DASHES),
             ("tenure spread --name a --tasks b ls", DASHES),
             ("tenure cron @daily --metrics 9150 --name a -- b", ADDRESS),
+            ("tenure exec --key -x -- b", "a value that begins with a dash stands after a =: --key=-x"),
         ] {
             let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
             let error = Cli::try_parse_from(&words).map(|_| ()).unwrap_err();

@@ -73,8 +73,15 @@ pub(crate) async fn run(common: &Common, check: Check) -> Result<u8, Failure> {
         // A monitor has no other word for it.
         Err(failure) => return unknown(common, &failure),
     };
-    out::print(common, &verdict, || format!("{}\n", verdict.line))?;
-    Ok(verdict.code)
+    print(common, &verdict)
+}
+
+/// Prints a verdict. One that nobody can read is none.
+fn print(common: &Common, verdict: &Verdict) -> Result<u8, Failure> {
+    match out::print(common, verdict, || format!("{}\n", verdict.line)) {
+        Ok(()) => Ok(verdict.code),
+        Err(failure) => Err(Failure::new(State::Unknown.code(), failure.message)),
+    }
 }
 
 async fn make(common: &Common, check: &Check) -> Result<Verdict, Failure> {
@@ -117,9 +124,7 @@ impl Wanted {
 
 /// Tells that nothing could be read, and why.
 pub(crate) fn unknown(common: &Common, failure: &Failure) -> Result<u8, Failure> {
-    let verdict = Verdict::unknown(&failure.message);
-    out::print(common, &verdict, || format!("{}\n", verdict.line))?;
-    Ok(verdict.code)
+    print(common, &Verdict::unknown(&failure.message))
 }
 
 async fn look_at(look: &OpenNamespace, wanted: &Wanted) -> Result<Verdict, Failure> {

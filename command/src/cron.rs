@@ -71,6 +71,7 @@ pub(crate) struct Cron {
 }
 
 pub(crate) async fn run(common: &Common, cron: Cron) -> Result<u8, Failure> {
+    let mut file = Followed::of(cron.file.as_deref());
     let lines = cron.lines()?;
     check(&lines, &cron.policies).await?;
     if cron.test {
@@ -90,7 +91,6 @@ pub(crate) async fn run(common: &Common, cron: Cron) -> Result<u8, Failure> {
     };
     running.keep(&served.elect, lines)?;
     served.ready();
-    let mut file = Followed::of(cron.file.as_deref());
     while served.reload(&mut file).await {
         // A file with a slip in it, or none for a moment, changes nothing.
         let read = cron.lines().and_then(|lines| running.keep(&served.elect, lines));

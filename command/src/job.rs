@@ -17,6 +17,9 @@ use crate::{
     under::{self, Ended, Patience, Status},
 };
 
+/// Variables by which a service manager talks to tenure alone.
+const OF_THE_SERVICE: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
 /// Time in which a signal to all processes of a service has reached each.
 const SOON: Duration = Duration::from_millis(200);
 
@@ -49,7 +52,7 @@ impl Jobs {
         let program = Program {
             command,
             variables,
-            without: self.without.clone(),
+            without: [&self.without[..], &OF_THE_SERVICE].concat(),
             stdin: Input::Null,
             // A signal to the group of tenure is for tenure, which tells it what it has to hear.
             own_group: true,

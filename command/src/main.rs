@@ -47,6 +47,7 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
+use rustix::io::Errno;
 use signal_hook::consts::SIGXFSZ;
 
 use crate::{
@@ -104,8 +105,11 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no errors.
-            let code = if error.use_stderr() { USAGE } else { 0 };
             let words: Vec<_> = std::env::args_os().collect();
+            // A monitor knows no other codes than its own.
+            let is_check = words.get(1).is_some_and(|word| word == "check");
+            let refused = if is_check { check::State::Unknown.code() } else { USAGE };
+            let code = if error.use_stderr() { refused } else { 0 };
             let _ = advice::advised(error, &words).print();
             return ExitCode::from(code);
         }
@@ -133,10 +137,20 @@ fn check_threads() -> std::io::Result<()> {
     })
 }
 
+/// Names the limit by which the system refuses something, if one does.
+fn limit(error: &std::io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::AGAIN) => " (the limit is ulimit -u)",
+        Some(Errno::MFILE) => " (the limit is ulimit -n)",
+        _ => "",
+    }
+}
+
 fn run(cli: Cli) -> Result<u8, Failure> {
     let Cli { command, common } = cli;
-    let no_thread =
-        |error| Failure::new(FAILED, format!("no thread can be started: {error} (the limit is ulimit -u)"));
+    let no_thread = |error: std::io::Error| {
+        Failure::new(FAILED, format!("{error}, so no thread can be started{}", limit(&error)))
+    };
     check_threads().map_err(no_thread)?;
     // A file that may not grow is an error of its write, as a full disk is. What is started gets the default again.
     signal_hook::flag::register(SIGXFSZ, Arc::default())

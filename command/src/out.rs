@@ -69,6 +69,14 @@ pub(crate) fn fields(fields: &[(&'static str, String)]) -> String {
     })
 }
 
+/// The beginning of a text, so many characters at most.
+pub(crate) fn short(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}\u{2026}", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// Columns of a terminal that a text takes.
 pub(crate) fn width(text: &str) -> usize {
     text.chars().filter_map(UnicodeWidthChar::width).sum()

@@ -20,6 +20,7 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
 };
+use tenure_look::one_line;
 
 /// Most bytes that wait.
 const MOST: usize = 1 << 20;
@@ -98,9 +99,9 @@ const fn size(bytes: &[u8]) -> usize {
     bytes.len() + 64
 }
 
-/// Says a sentence.
+/// Says a sentence, in one line and in characters that are seen, whatever names are in it.
 pub(crate) fn say(sentence: impl Display) {
-    pass(format!("tenure: {sentence}\n").into_bytes());
+    pass(format!("tenure: {}\n", one_line(&sentence.to_string())).into_bytes());
 }
 
 fn pass(bytes: Vec<u8>) {
@@ -133,7 +134,7 @@ fn add(mut queue: MutexGuard<'_, Queue>, bytes: Vec<u8>) {
 
 /// Says a sentence at once, in a process that has one thread and nothing else to do.
 pub(crate) fn say_now(sentence: impl Display) {
-    let _ = write(format!("tenure: {sentence}\n").as_bytes());
+    let _ = write(format!("tenure: {}\n", one_line(&sentence.to_string())).as_bytes());
 }
 
 /// Puts a question, after what waits.

@@ -305,6 +305,12 @@ fn store_uri(
                 ))
             })?;
             let text = text.trim().to_owned();
+            if text.contains('\n') {
+                return Err(Failure::config(format!(
+                    "the file {} has more than one line: leave the store's URI alone in it",
+                    file.display()
+                )));
+            }
             if text.is_empty() {
                 return Err(Failure::config(format!(
                     "the file {} is empty: write the store's URI into it, sqlite:PATH or mongodb://...",

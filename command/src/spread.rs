@@ -80,6 +80,7 @@ pub(crate) struct Spread {
 
 pub(crate) async fn run(common: &Common, spread: Spread) -> Result<u8, Failure> {
     let name = SpreadName::new(&spread.name).map_err(|error| Failure::usage(format!("--name: {error}")))?;
+    let mut file = Followed::of((!spread.is_stdin()).then_some(spread.tasks.as_path()));
     let tasks = spread.read()?;
     let mut served = Served::start(common, &spread.long, "spread").await?;
     let jobs = Jobs {
@@ -108,16 +109,14 @@ pub(crate) async fn run(common: &Common, spread: Spread) -> Result<u8, Failure> 
     });
     let share = share.map_err(Failure::from)?;
     served.ready();
-    serve(&spread, &mut served, &share).await;
+    serve(&spread, &mut file, &mut served, &share).await;
     share.stop().await;
     served.stop().await
 }
 
 /// Reads the file again whenever it is told to, until this is to end.
-async fn serve(spread: &Spread, served: &mut Served, share: &Share) {
-    let file = (!spread.is_stdin()).then_some(spread.tasks.as_path());
-    let mut file = Followed::of(file);
-    while served.reload(&mut file).await {
+async fn serve(spread: &Spread, file: &mut Followed, served: &mut Served, share: &Share) {
+    while served.reload(file).await {
         match spread.read() {
             Ok(tasks) => {
                 let tasks = tasks.into_iter().filter_map(|key| Task::new(key, ()).ok());
@@ -159,6 +158,7 @@ fn tasks(text: &[u8]) -> Result<BTreeSet<Key>, (usize, String)> {
         let number = text[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
         (number, "the line is not UTF-8: save the file in that encoding".to_owned())
     })?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut found = BTreeSet::new();
     for (number, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
         if line.is_empty() || line.starts_with('#') {

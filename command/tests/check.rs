@@ -1,6 +1,6 @@
 //! Output of `tenure check` for a monitor: the first word, the code, and the same as JSON.
 
-use std::time::Duration;
+use std::{fs::File, time::Duration};
 
 use serde_json::Value;
 use tenure::{
@@ -47,6 +47,15 @@ async fn define(world: &World, name: &str, timing: &str) {
         instead_of: None,
     };
     world.store.define(define, LIMIT).await.unwrap();
+}
+
+/// Monitors know the codes 0 to 3 alone.
+#[test]
+fn a_verdict_that_cannot_be_written_is_unknown() {
+    let world = World::sqlite();
+    let mut check = world.command(&["check"]);
+    check.stdout(File::create("/dev/full").unwrap());
+    assert_eq!(check.status().unwrap().code(), Some(3));
 }
 
 #[tokio::test(flavor = "multi_thread")]

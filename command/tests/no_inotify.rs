@@ -1,7 +1,7 @@
 //! The command where the kernel gives no notice of changes: a user has so many instances of inotify, here none.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     process::{Command, Stdio},
 };
 
@@ -60,31 +60,6 @@ fn without_inotify_keys_are_handed_over_and_crashes_are_found() {
     second.signal(Signal::KILL);
     let (status, _, said) = third.output();
     assert_eq!(status.code(), Some(7), "{said}");
-}
-
-#[test]
-fn without_inotify_a_crontab_is_read_again() {
-    if !may_limit("without_inotify_a_crontab_is_read_again") {
-        return;
-    }
-    let folder = Folder::new("no-inotify-cron");
-    let crontab = folder.join("crontab");
-    let line = |name: &str| format!("# name: {name}\n@every 1s echo >> {}\n", folder.join(name).display());
-    fs::write(&crontab, line("first")).unwrap();
-    let mut command = tenure(&folder.store());
-    command.args(LONG).args(["cron", "--file"]).arg(&crontab);
-    let said = folder.join("said");
-    let mut running = Running::start(without(&command).stderr(File::create(&said).unwrap()));
-    let notice = "the kernel gives no notice of changes of ";
-    until_lines("the notice", &said, |said| said.iter().any(|line| line.contains(notice)));
-    fs::write(&crontab, line("second")).unwrap();
-    until_there(&folder.join("second"));
-    running.signal(Signal::TERM);
-    assert_eq!(running.join().code(), Some(0));
-    let said = fs::read_to_string(&said).unwrap();
-    for once in [notice, "no notice of crashes from the kernel"] {
-        assert_eq!(said.matches(once).count(), 1, "{said}");
-    }
 }
 
 #[test]

@@ -41,15 +41,6 @@ fn until_said(folder: &Folder, words: &str, times: usize) {
     });
 }
 
-/// Waits until it hears of changes of its file: of those before it knows nothing.
-fn until_following(running: &Running) {
-    until_blocking("a watch of the file", || {
-        let entries = fs::read_dir(format!("/proc/{}/fdinfo", running.pid())).into_iter().flatten().flatten();
-        let mut open = entries.map(|entry| fs::read_to_string(entry.path()).unwrap_or_default());
-        if open.any(|file| file.contains("inotify wd:")) { Ok(()) } else { Err("there is none") }
-    });
-}
-
 fn until_running(folder: &Folder, tasks: &[&str]) {
     until_tasks("these tasks", folder, |running| all(running) == tasks);
 }
@@ -184,7 +175,6 @@ fn a_crontab_is_checked_and_read_again() {
     let mut running = Running::start(heard(&mut serving(&folder), &folder).args(["cron", "--file", &file]));
     let ticks = until_lines("a tick", &first, |ticks| !ticks.is_empty());
     assert_eq!(ticks[0], "hello");
-    until_following(&running);
     // One with a slip changes nothing.
     fs::write(&crontab, "* * * * *\n").unwrap();
     until_said(&folder, "the schedules stay as they are", 1);
@@ -200,7 +190,7 @@ fn a_crontab_is_checked_and_read_again() {
     assert!(stderr(&slip).contains("61"), "{}", stderr(&slip));
 }
 
-/// What runs ends as it began, whatever is changed of its line; that is for the next tick.
+/// A run ends as it began, whatever is changed of its line; that is for the next tick.
 #[test]
 fn a_run_is_left_alone_when_its_line_is_edited() {
     let folder = Folder::new("crontab-edited");
@@ -212,7 +202,6 @@ fn a_run_is_left_alone_when_its_line_is_edited() {
     let mut command = serving(&folder);
     let mut running = Running::start(heard(&mut command, &folder).args(["cron", "--file"]).arg(&crontab));
     until_lines("a run", &ran, |ran| ran.len() == 1);
-    until_following(&running);
     // A variable, the time, and at last the command; each reading is noticed by a line of its own that is gone.
     for (number, edit) in [
         format!("WORD=new\n# name: long\n@every 1s {script}\n"),
@@ -337,7 +326,6 @@ fn tasks_move_as_instances_come_and_go() {
     until_tasks("all tasks on the first", &folder, |running| {
         running.get("first").is_some_and(|tasks| tasks.len() == 6)
     });
-    until_following(&first);
     // Two are gone, one is new.
     fs::write(&file, "a\nb\nc\nd\ng\n").unwrap();
     until_running(&folder, &["a", "b", "c", "d", "g"]);
@@ -420,7 +408,6 @@ fn a_file_that_is_saved_again_disturbs_nobody() {
     let mut command = spread(&folder, &file.display().to_string());
     let running = Running::start(heard(&mut command, &folder));
     until_running(&folder, &["a", "b"]);
-    until_following(&running);
     for times in 1..=3 {
         fs::rename(&file, folder.join("tasks~")).unwrap();
         let mut new = File::create(&file).unwrap();

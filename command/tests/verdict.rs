@@ -326,6 +326,22 @@ async fn a_member_that_has_all_the_failures_is_blamed_and_tasks_that_rest_are_to
 }
 
 #[tokio::test(start_paused = true)]
+async fn tasks_that_rest_with_errors_of_their_own_are_counted_and_their_spread_is_named_once() {
+    let (mut fleet, tasks) = (Fleet::new(), topics().1);
+    let (one, _) = (fleet.join("host-1", share(9)).await, fleet.join("host-2", share(9)).await);
+    let since = fleet.clock.wall();
+    for number in 1..=6 {
+        let (key, died) = (format!("t{number}"), format!("its holders died: pid {number}"));
+        let term = fleet.take(&tasks, &key, &one, &[]).await;
+        let note = format!("failing since {since}, given up once by host-1: {died}");
+        fleet.leave(&tasks, &key, &one, term, Some(&note), ReleaseTo::ClosedFor(10 * MINUTE)).await;
+    }
+    fleet.pass(10 * SECOND).await;
+    let told = fleet.told("rests").await;
+    assert!(told.1.ends_with("pid 1; so with 5 more"), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_task_that_was_on_board_at_each_death_is_named() {
     let (mut fleet, tasks) = (Fleet::new(), topics().1);
     let stable = fleet.join("worker-1", share(9)).await;

@@ -36,6 +36,9 @@ const COMMAND_LINES: &[Row] = &[
     ("ls --takeover-within 5s --refresh-duration 9s", 78, "are both set", "set only one of them"),
     ("man nosuch", 64, "nosuch is not a folder", "create it first"),
     ("top", 64, "is not a terminal", "--once"),
+    ("exec --key -x -- true", 64, "'-x'", "stands after a =: --key=-x"),
+    ("check --bogus", 3, "unexpected argument '--bogus'", "--help"),
+    ("cron @daily --name 'a\u{1b}[31m' -- true", 64, "a\u{b7}[31m", "control"),
 ];
 
 const SCHEDULES: &[Row] = &[
@@ -117,6 +120,8 @@ const CONFIGURATIONS: &[Row] = &[
 ];
 
 const NAMES: &[Row] = &[
+    ("ls --store-file uris", 78, "uris has more than one line", "leave the store's URI alone in it"),
+    ("doctor --store sqlite:nosuch/x.db", 69, "nosuch is not there", "make it: mkdir -p nosuch"),
     ("show nosuch", 1, "was never held", "removed since"),
     ("spreads nosuch", 1, "nosuch", "No instance takes part"),
     ("history nosuch", 1, "nosuch", "tenure schedules"),
@@ -149,6 +154,7 @@ const FILES: &[(&str, &[u8])] = &[
     ),
     ("nothing", b"\n"),
     ("uri", b"sqlite:tenure.db\n"),
+    ("uris", b"sqlite:tenure.db\nsqlite:other.db\n"),
     ("both.toml", b"store = 'sqlite:a'\nstore_file = 'uri'\n"),
     ("file.toml", b"store_file = 'uri'\n"),
     ("store.toml", b"store = 'sqlite:tenure.db'\n"),
@@ -189,6 +195,7 @@ fn check(rows: &[Row]) {
         }
         let refused = output(command.args(words(line)));
         let told = stdout(&refused) + &stderr(&refused);
+        assert!(!told.contains(|c: char| c.is_control() && c != '\n'), "{told:?}");
         if refused.status.code() != Some(*code) || !told.contains(wrong) || !told.contains(todo) {
             slips.push(format!(
                 "{line}: {:?}, not {code} with {wrong:?} and {todo:?}: {told}",

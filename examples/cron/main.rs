@@ -9,7 +9,7 @@
 //! says whether each tick was run, and once.
 //!
 //! ```sh
-//! TENURE_STORE=mongodb://localhost/shop cargo run --release --example cron
+//! TENURE_STORE=mongodb://localhost/shop cargo run --release --features mongodb --example cron
 //! ```
 //!
 //! runs one instance until SIGTERM or Ctrl-C. Start as many as you like.

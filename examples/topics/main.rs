@@ -8,7 +8,7 @@
 //! printed whenever the status changes. At the end it says whether a subscription ever ran twice at once.
 //!
 //! ```sh
-//! TENURE_STORE=mongodb://localhost/shop cargo run --release --example topics
+//! TENURE_STORE=mongodb://localhost/shop cargo run --release --features mongodb --example topics
 //! ```
 //!
 //! runs one instance until SIGTERM or Ctrl-C. Start as many as you like.

@@ -237,8 +237,11 @@ impl<'a> Found<'a> {
             let is_like = |one: &mut Trouble| one.sort == sort && one.detail == detail;
             let mut like: Vec<_> = self.troubles.extract_if(.., is_like).collect();
             if like.len() > APART {
-                let names: Vec<_> = like[1..].iter().filter_map(|one| one.about.name()).collect();
-                let names = if names.is_empty() { String::new() } else { format!(": {}", listed(&names)) };
+                let mut names: Vec<_> = like.iter().filter_map(|one| one.about.name()).collect();
+                // Of tasks of one spread the first says it all.
+                names.dedup();
+                let names = names.get(1..).unwrap_or_default();
+                let names = if names.is_empty() { String::new() } else { format!(": {}", listed(names)) };
                 let says = format!("{}; so with {} more{names}", like[0].says, like.len() - 1);
                 like[0].number = like.iter().map(|one| one.number).sum();
                 like[0].says = says;

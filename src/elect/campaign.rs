@@ -166,7 +166,7 @@ impl CampaignBuilder {
 ///
 /// Dropping it is one of the [ways to give a key up](crate::elect#ways-to-give-a-key-up).
 #[derive(Debug)]
-#[must_use = "dropping a campaign stops it"]
+#[must_use = "dropping a campaign stops it: keep it in a variable with a name, as `_leader`"]
 pub struct Campaign {
     elect: Elect,
     lock: LockId,

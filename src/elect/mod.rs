@@ -416,8 +416,8 @@ impl Elect {
     }
 
     /// Asks the holder of a lock to release it: its job is cancelled with `by` and `why` as the reason, has
-    /// the grace to stop, and its campaign pauses for a while. With hints the holder learns of it at once,
-    /// without by its next heartbeat.
+    /// the grace to stop, and its campaign pauses for a while. The holder learns of it with its next heartbeat; at
+    /// once if it also waits for a key or has a spread, and the store gives hints.
     ///
     /// Returns whether the lock had that holder. One of the [ways to give a key
     /// up](crate::elect#ways-to-give-a-key-up).

@@ -1,6 +1,6 @@
 //! Plain data that users and stores share: names, ids, instants, losses, runs. No clock, no I/O.
 //!
-//! The words are those of the [glossary](https://docs.rs/crate/tenure/latest/source/docs/glossary.md). The other records,
+//! The words are those of the glossary (`docs/glossary.md`). The other records,
 //! and what may happen to them, are under [`store`](crate::store).
 
 mod digest;

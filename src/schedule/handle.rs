@@ -22,7 +22,7 @@ const TRIES: u32 = 3;
 /// All instances that have a schedule of the same name share its ticks. Dropping this is one of the
 /// [ways to give a key up](crate::elect#ways-to-give-a-key-up).
 #[derive(Debug)]
-#[must_use = "dropping it removes the schedule from this instance"]
+#[must_use = "dropping it removes the schedule from this instance: keep it in a variable with a name, as `_nightly`"]
 pub struct Schedule {
     elect: Elect,
     runner: Arc<ScheduleRunner>,

@@ -16,7 +16,7 @@ use crate::{
 /// Spread that this instance takes part in, until this is stopped or dropped. Both are
 /// [ways to give a key up](crate::elect#ways-to-give-a-key-up).
 #[derive(Debug)]
-#[must_use = "dropping it makes this instance leave the spread"]
+#[must_use = "dropping it makes this instance leave the spread: keep it in a variable with a name, as `_topics`"]
 pub struct Spread<M = ()> {
     elect: Elect,
     shared: Arc<Shared>,

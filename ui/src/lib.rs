@@ -1,4 +1,4 @@
-//! A page for [tenure](https://docs.rs/tenure): instances, spreads, schedules, locks, and what happened in the last hour.
+//! A page for `tenure`: instances, spreads, schedules, locks, and what happened in the last hour.
 //!
 //! It reads the store through [`tenure_look`], opens no session, and costs the store about what
 //! an instance at rest does, however many look. The same addresses answer with a page, with JSON, or with events, as

@@ -69,7 +69,11 @@ pub(super) fn is_blind() -> Option<String> {
     let stat = match fs::read("/proc/self/stat") {
         Ok(stat) => stat,
         Err(error) => {
-            return Some(format!("/proc cannot be read ({error}): mount it (mount -t proc proc /proc)"));
+            let remedy = match error.kind() {
+                io::ErrorKind::NotFound => ": mount it (mount -t proc proc /proc)",
+                _ => crate::limit(&error),
+            };
+            return Some(format!("/proc cannot be read ({error}){remedy}"));
         }
     };
     if parse(&String::from_utf8_lossy(&stat)).is_none_or(|process| process.pid != own) {

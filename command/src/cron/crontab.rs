@@ -35,6 +35,8 @@ fn parse(text: &str, zone: Option<&str>) -> Result<Vec<Line>, (usize, String)> {
     let mut shell = "/bin/sh".to_owned();
     let mut zone = zone.map(ToOwned::to_owned);
     let mut variables: Vec<(String, String)> = Vec::new();
+    // Some editors begin a file with a mark of its encoding.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (number, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
         let broken = |rule: String| (number, rule);
         if let Some(comment) = line.strip_prefix('#') {
@@ -211,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_usual_dialect_is_read() {
-        let text = "# a comment\nMAILTO=\"ops\"\n\n30 2 * * *  backup --all\n# name: tidy\n@daily rm -r /tmp/x\nCRON_TZ=Europe/Berlin\n@every 90s date +\\%s\n";
+        let text = "\u{feff}# a comment\nMAILTO=\"ops\"\n\n30 2 * * *  backup --all\n# name: tidy\n@daily rm -r /tmp/x\nCRON_TZ=Europe/Berlin\n@every 90s date +\\%s\n";
         assert_eq!(
             read(text),
             [

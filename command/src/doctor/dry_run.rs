@@ -8,7 +8,7 @@ use std::{
 use tenure::{Elect, ElectConfig, elect::Work};
 
 use super::findings::Findings;
-use crate::{place::OpenStore, times};
+use crate::{file::try_notice, place::OpenStore, times};
 
 const NAMESPACE: &str = "tenure.doctor";
 /// The whole of it takes no longer.
@@ -64,11 +64,15 @@ async fn steps(place: &OpenStore, config: &ElectConfig, findings: &mut Findings)
 }
 
 fn proof(lease: &tenure::elect::Lease, place: &OpenStore, findings: &mut Findings) {
-    if place.file.is_none() {
-        return;
-    }
+    let Some(file) = &place.file else { return };
     if lease.presence().is_some() {
-        findings.ok("proof", "the end of a process is noticed at once");
+        match try_notice(file) {
+            Ok(()) => findings.ok("proof", "the end of a process is noticed at once"),
+            Err(_) => findings.ok(
+                "proof",
+                "the end of a process is noticed, but by looks, since the kernel gives no notice of changes",
+            ),
+        }
     } else {
         findings.warning(
             "proof",

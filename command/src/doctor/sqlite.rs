@@ -25,6 +25,14 @@ pub(super) fn look(path: &Path, findings: &mut Findings) {
         Err(_) => findings.untested("file", format!("{} is made at the first use", path.display())),
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.exists() {
+        let folder = folder.display();
+        return findings.bad(
+            "folder",
+            format!("{folder} is not there"),
+            format!("make it: mkdir -p {folder}"),
+        );
+    }
     room(folder, findings);
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
@@ -45,8 +53,8 @@ pub(super) fn look(path: &Path, findings: &mut Findings) {
         Err(error) => findings.warning(
             "inotify",
             format!("the kernel gives no notice of changes, so waiters poll: {error}{}", limit(&error)),
-            "raise the limit (sysctl): a process takes an instance for its SQLite file, one while it waits, and one for \
-             a file of lines or tasks",
+            "raise the limit (sysctl): each process that uses a SQLite file takes an instance; one that gets none finds \
+             keys that are given back by its polls, and crashes up to 10 s later",
         ),
     }
     // The folders lie beside the file itself, by whatever links it is named.

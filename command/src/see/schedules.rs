@@ -14,6 +14,9 @@ use crate::{
     times,
 };
 
+/// Characters of why a run ended: all of it is in its history.
+const SHOWN: usize = 40;
+
 #[derive(Args, Debug)]
 #[command(
     after_help = "A tick is overdue when it is due for longer than a minute and two ttls, and no run holds it up."
@@ -64,5 +67,5 @@ fn last(item: &ScheduleView, now: StoreTime) -> (String, String) {
     let Some(last) = &item.status.last else { return ("-".to_owned(), "-".to_owned()) };
     let how = ended(last, item.running);
     let ended = why_ended(last).map_or_else(|| how.to_owned(), |why| format!("{how}: {why}"));
-    (times::ago(last.id.instant, now), ended)
+    (times::ago(last.id.instant, now), out::short(&ended, SHOWN))
 }

@@ -11,7 +11,7 @@ use crate::{
     audit::{Audit, Folder},
     court::PROVEN,
     fleet::{Fleet, Plan, Way, now},
-    holder::{FILE, Pace},
+    holder::{FILE, Pace, config},
     record::Record,
 };
 
@@ -133,7 +133,9 @@ impl Show {
 
     async fn plays(&mut self) {
         let pids: Vec<_> = (0..MEMBERS).map(|member| self.pid(member).to_string()).collect();
-        self.tell(&format!("{MEMBERS} processes start: pids {}", pids.join(", ")));
+        let ttl = config(0, Pace::Shown).refresh_duration();
+        let pids = pids.join(", ");
+        self.tell(&format!("{MEMBERS} processes start on a SQLite file, with a ttl of {ttl:?}: pids {pids}"));
         self.settles("start", self.begun).await;
 
         self.comes_to(15).await;

@@ -1,4 +1,4 @@
-//! How late this process is served, as it is where processor time is scarce; and how much earlier it has to begin.
+//! The delay with which this process is served where processor time is scarce, and how much earlier it has to begin.
 
 use std::time::Duration;
 

@@ -1,15 +1,17 @@
 //! Events of files, from the kernel to a thread that waits for them and can be ended at any time.
 
 use std::{
-    ffi::OsStr,
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
     fmt, io,
-    mem::MaybeUninit,
+    mem::{self, MaybeUninit},
     os::{
         fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     path::Path,
-    sync::Arc,
+    ptr,
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
@@ -19,14 +21,18 @@ use rustix::{
     io::Errno,
 };
 
+use crate::{
+    clock::{Clock, SystemClock},
+    sync::locked,
+};
+
 /// Ends a thread that waits, when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Stop(Arc<OwnedFd>);
 
 impl Drop for Stop {
     fn drop(&mut self) {
-        // It fails only if it was told 2^64 times before.
-        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+        notify(&*self.0);
     }
 }
 
@@ -41,11 +47,124 @@ pub(crate) enum Woken {
     Late,
 }
 
+/// Events of one path, and the name of the file in a folder.
+type Events = Vec<(ReadFlags, Option<OsString>)>;
+
+/// Events for one watch that it has not read yet.
+struct Inbox {
+    events: Mutex<Events>,
+    /// Wakes its thread.
+    news: OwnedFd,
+    stop: Arc<OwnedFd>,
+}
+
+/// The instance of inotify of this process, which all watches share: a user has few, on Linux 128. Its thread gives each
+/// watch its events, so that none is woken by those of another.
+struct Shared {
+    inner: Arc<Inner>,
+    /// Ends the thread.
+    _stop: Stop,
+}
+
+struct Inner {
+    inotify: OwnedFd,
+    /// Of each watch of the kernel, which is the same for all that watch the same file.
+    inboxes: Mutex<BTreeMap<i32, Vec<Weak<Inbox>>>>,
+}
+
+/// The instance, while there is a watch.
+static SHARED: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
+
+impl Shared {
+    fn get() -> io::Result<Arc<Self>> {
+        let mut known = locked(&SHARED);
+        if let Some(shared) = known.upgrade() {
+            return Ok(shared);
+        }
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        let inner = Arc::new(Inner { inotify, inboxes: Mutex::default() });
+        let stop = Arc::new(event()?);
+        let (of_thread, stopped) = (inner.clone(), stop.clone());
+        let thread = std::thread::Builder::new().name("tenure-inotify".to_owned());
+        thread.spawn(move || of_thread.hand_out(&stopped))?;
+        let shared = Arc::new(Self { inner, _stop: Stop(stop) });
+        *known = Arc::downgrade(&shared);
+        Ok(shared)
+    }
+}
+
+impl Inner {
+    fn add(&self, path: &Path, events: WatchFlags, inbox: &Arc<Inbox>) -> Result<i32, Errno> {
+        let mut inboxes = locked(&self.inboxes);
+        let number = inotify::add_watch(&self.inotify, path, events | WatchFlags::MASK_ADD)?;
+        inboxes.entry(number).or_default().push(Arc::downgrade(inbox));
+        Ok(number)
+    }
+
+    fn remove(&self, number: i32, inbox: &Arc<Inbox>) {
+        let mut inboxes = locked(&self.inboxes);
+        let Some(of_it) = inboxes.get_mut(&number) else { return };
+        of_it.retain(|one| !ptr::eq(one.as_ptr(), Arc::as_ptr(inbox)));
+        if of_it.is_empty() {
+            inboxes.remove(&number);
+            // Of a file that is gone there is no watch any more.
+            let _ = inotify::remove_watch(&self.inotify, number);
+        }
+    }
+
+    /// Gives each watch its events, until this is to end.
+    fn hand_out(&self, stop: &OwnedFd) {
+        loop {
+            let both = [self.inotify.as_fd(), stop.as_fd()];
+            let mut wanted = both.map(|one| PollFd::from_borrowed_fd(one, PollFlags::IN));
+            let waited = poll(&mut wanted, None);
+            if !wanted[1].revents().is_empty() {
+                return;
+            }
+            // Both fail only for reasons that do not pass.
+            if !matches!(waited, Ok(_) | Err(Errno::INTR)) || self.hand_out_those_there().is_err() {
+                return;
+            }
+        }
+    }
+
+    fn hand_out_those_there(&self) -> Result<(), Errno> {
+        let inboxes = locked(&self.inboxes);
+        let mut space = [MaybeUninit::uninit(); 4096];
+        let mut reader = Reader::new(&self.inotify, &mut space);
+        loop {
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error),
+            };
+            let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()).to_owned());
+            // That some are lost concerns all.
+            let is_for_all = event.events().contains(ReadFlags::QUEUE_OVERFLOW);
+            let of = inboxes.iter().filter(|(number, _)| is_for_all || **number == event.wd());
+            for inbox in of.flat_map(|(_, inboxes)| inboxes).filter_map(Weak::upgrade) {
+                locked(&inbox.events).push((event.events(), name.clone()));
+                notify(&inbox.news);
+            }
+        }
+    }
+}
+
+fn event() -> Result<OwnedFd, Errno> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+}
+
+/// Makes a descriptor readable. It fails only if that was done 2^64 times before.
+fn notify(event: impl AsFd) {
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+}
+
 /// A watch on one path.
 pub(crate) struct Watch {
+    inbox: Arc<Inbox>,
     /// None until the path is watched.
-    inotify: Option<OwnedFd>,
-    stop: Arc<OwnedFd>,
+    watched: Option<(Arc<Shared>, i32)>,
 }
 
 impl Watch {
@@ -58,65 +177,65 @@ impl Watch {
 
     /// Watches nothing until it [begins](Self::begin), and can be ended all the same.
     pub(crate) fn of_nothing() -> io::Result<(Self, Stop)> {
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok((Self { inotify: None, stop: stop.clone() }, Stop(stop)))
+        let stop = Arc::new(event()?);
+        let inbox = Inbox { events: Mutex::default(), news: event()?, stop: stop.clone() };
+        Ok((Self { inbox: Arc::new(inbox), watched: None }, Stop(stop)))
     }
 
     /// Watches a path for these events from now on.
     pub(crate) fn begin(&mut self, path: &Path, events: WatchFlags) -> io::Result<()> {
-        let say = |error: Errno, hint: &str| {
-            let text = format!("could not watch {}: {error}{hint}", path.display());
-            io::Error::new(io::Error::from(error).kind(), text)
+        let say = |error: io::Error, (reached, limit): (Errno, &str)| {
+            let hint = if Errno::from_io_error(&error) == Some(reached) { limit } else { "" };
+            io::Error::new(error.kind(), format!("could not watch {}: {error}{hint}", path.display()))
         };
-        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(|error| {
-            let many = error == Errno::MFILE;
-            say(error, if many { " (the limit may be fs.inotify.max_user_instances)" } else { "" })
+        let shared = Shared::get().map_err(|error| {
+            say(error, (Errno::MFILE, " (the limit may be fs.inotify.max_user_instances)"))
         })?;
-        inotify::add_watch(&inotify, path, events).map_err(|error| {
-            let many = error == Errno::NOSPC;
-            say(error, if many { " (the limit is fs.inotify.max_user_watches)" } else { "" })
+        let number = shared.inner.add(path, events, &self.inbox).map_err(|error| {
+            say(error.into(), (Errno::NOSPC, " (the limit is fs.inotify.max_user_watches)"))
         })?;
-        self.inotify = Some(inotify);
+        self.watched = Some((shared, number));
         Ok(())
     }
 
     /// Waits until something is told, or this is to end, or that time is over.
     pub(crate) fn wait(&self, at_most: Option<Duration>) -> io::Result<Woken> {
-        // One that is too long for the kernel is for ever.
-        let at_most = at_most.and_then(|time| Timespec::try_from(time).ok());
-        let (told, stopped) = loop {
-            let watched = self.inotify.as_ref().map_or(self.stop.as_fd(), AsFd::as_fd);
-            let mut both = [
-                PollFd::from_borrowed_fd(watched, PollFlags::IN),
-                PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
-            ];
-            match poll(&mut both, at_most.as_ref()) {
-                Ok(_) => break (!both[0].revents().is_empty(), !both[1].revents().is_empty()),
-                Err(Errno::INTR) => {}
+        let clock = SystemClock::new();
+        let until = at_most.map(|time| clock.now() + time);
+        loop {
+            // One that is too long for the kernel is for ever.
+            let left = until.and_then(|until| Timespec::try_from(until.since(clock.now())).ok());
+            let [stop, news] = [&self.inbox.stop, &self.inbox.news].map(|one| one.as_fd());
+            let mut wanted = [stop, news].map(|one| PollFd::from_borrowed_fd(one, PollFlags::IN));
+            match poll(&mut wanted, left.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-        };
-        Ok(match (stopped, told) {
-            (true, _) => Woken::Stopped,
-            (false, true) => Woken::Told,
-            (false, false) => Woken::Late,
-        })
+            if !wanted[0].revents().is_empty() {
+                return Ok(Woken::Stopped);
+            }
+            let _ = rustix::io::read(&self.inbox.news, &mut [0; 8]);
+            if !locked(&self.inbox.events).is_empty() {
+                return Ok(Woken::Told);
+            }
+            if until.is_some_and(|until| until <= clock.now()) {
+                return Ok(Woken::Late);
+            }
+        }
     }
 
-    /// Reads all that was told, without waiting: what happened, and the name of the file in a folder.
-    pub(crate) fn read(&self, mut each: impl FnMut(ReadFlags, Option<&OsStr>)) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); 4096];
-        let Some(inotify) = &self.inotify else { return Ok(()) };
-        let mut reader = Reader::new(inotify, &mut space);
-        loop {
-            match reader.next() {
-                Ok(event) => {
-                    each(event.events(), event.file_name().map(|name| OsStr::from_bytes(name.to_bytes())));
-                }
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+    /// Takes all that was told, without waiting.
+    pub(crate) fn read(&self, mut each: impl FnMut(ReadFlags, Option<&OsStr>)) {
+        for (events, name) in mem::take(&mut *locked(&self.inbox.events)) {
+            each(events, name.as_deref());
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some((shared, number)) = self.watched.take() {
+            shared.inner.remove(number, &self.inbox);
         }
     }
 }
@@ -143,9 +262,43 @@ mod tests {
     fn a_watch_of_nothing_waits_until_its_time_is_over_or_its_owner_lets_go() {
         let (watch, stop) = Watch::of_nothing().unwrap();
         assert_eq!(watch.wait(Some(Duration::from_millis(1))).unwrap(), Woken::Late);
-        watch.read(|events, _| panic!("{events:?}")).unwrap();
+        watch.read(|events, _| panic!("{events:?}"));
         drop(stop);
         assert_eq!(watch.wait(None).unwrap(), Woken::Stopped);
+    }
+
+    #[test]
+    fn watches_share_an_instance_and_each_hears_of_its_own_path() {
+        let folder = std::env::temp_dir().join(format!("tenure-inotify-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let (one, other) = (folder.join("one"), folder.join("other"));
+        std::fs::write(&one, "").unwrap();
+        std::fs::write(&other, "").unwrap();
+        let watch = |path: &Path, events| Watch::new(path, events).unwrap();
+        let (first, _stop) = watch(&one, WatchFlags::ATTRIB);
+        let (same, _stop) = watch(&one, WatchFlags::CLOSE_WRITE);
+        let (second, _stop) = watch(&other, WatchFlags::ATTRIB);
+        let shared = |watch: &Watch| Arc::as_ptr(&watch.watched.as_ref().unwrap().0);
+        assert!(ptr::eq(shared(&first), shared(&second)) && ptr::eq(shared(&first), shared(&same)));
+        let told = |watch: &Watch| {
+            let mut told = 0;
+            watch.read(|_, _| told += 1);
+            told
+        };
+        std::fs::write(&one, "x").unwrap();
+        assert_eq!(first.wait(None).unwrap(), Woken::Told);
+        assert_eq!(same.wait(None).unwrap(), Woken::Told);
+        assert_eq!(second.wait(Some(Duration::from_millis(1))).unwrap(), Woken::Late);
+        assert_eq!(told(&second), 0, "that of another path");
+        // One of two that watch the same file goes: the other hears on, up to the end of the file.
+        drop(same);
+        std::fs::remove_file(&one).unwrap();
+        let mut is_gone = false;
+        while !is_gone {
+            assert_eq!(first.wait(None).unwrap(), Woken::Told);
+            first.read(|events, _| is_gone |= events.contains(ReadFlags::IGNORED));
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

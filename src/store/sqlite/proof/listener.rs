@@ -168,7 +168,7 @@ impl<R: Register> Ear<R> {
             gone |= events.contains(ReadFlags::IGNORED);
             closed
                 .extend(name.and_then(|name| name.to_str()).and_then(|name| name.parse::<SessionId>().ok()));
-        })?;
+        });
         if gone {
             return Err(io::Error::other("the folder is gone"));
         }

@@ -62,9 +62,13 @@ impl Trouble {
         };
         let (path, said) = (path.display(), message(error));
         let (words, retryable) = match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                (format!("{path} is damaged ({said}): stop all that use it, and restore a backup"), false)
-            }
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (
+                format!(
+                    "{path} is damaged, or its disk fails ({said}): if the log of the kernel has errors of the disk, \
+                     mend that first; else stop all that use it, and restore a backup"
+                ),
+                false,
+            ),
             Some(ErrorCode::DiskFull) => {
                 (format!("there is no room for {path} ({said}): make room on the disk"), true)
             }
