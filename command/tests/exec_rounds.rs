@@ -273,7 +273,7 @@ impl Quota {
             })
         };
         made.inspect_err(|error| {
-            println!("{test} was left out, since no control group may be made here: {error}")
+            println!("{test} was left out, since no control group may be made here: {error}");
         })
         .ok()
     }

@@ -287,7 +287,9 @@ fn a_stop_of_a_whole_service_cancels_its_runs() {
     until_blocking("the end of the children", || {
         let mut left = with_variable(&format!("TENURE_TEST={}", folder.path().display()));
         left.retain(|pid| !is_tenure(*pid));
-        left.iter().for_each(|pid| signal(*pid, Signal::TERM));
+        for pid in &left {
+            signal(*pid, Signal::TERM);
+        }
         if left.is_empty() { Ok(()) } else { Err(left) }
     });
     running.signal(Signal::TERM);

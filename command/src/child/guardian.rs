@@ -253,7 +253,7 @@ impl Guardian<'_> {
                 if self.stopping.is_none() {
                     self.delay.fade();
                 }
-                self.delay.seen(now - timer_is_at);
+                self.delay.seen(now.saturating_sub(timer_is_at));
             }
             // The lease's end comes near, and no order has extended it.
             if self.stopping.is_none() && now >= self.acts_at() {
@@ -262,7 +262,7 @@ impl Guardian<'_> {
             }
             if let Some(sweep) = &mut self.stopping {
                 let step = sweep.step(now, self.delay.kill_at(self.times));
-                self.delay.seen(boot_time() - now);
+                self.delay.seen(boot_time().saturating_sub(now));
                 let is_over = sweep.is_over();
                 for (pid, status) in step.ended {
                     self.ended(pid, status);
