@@ -416,7 +416,7 @@ mod tests {
         let kills = async {
             let (mut pids, mut said) = (Vec::new(), String::new());
             while let Some(line) = told.recv().await {
-                if let Some((_, listed)) = line.split_once("start: pids ") {
+                if let Some((_, listed)) = line.split_once(": pids ") {
                     pids = listed.split(", ").map(|pid| pid.parse().unwrap()).collect();
                 }
                 if line.contains("evenly") && !said.contains("evenly") {
