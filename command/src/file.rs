@@ -27,7 +27,7 @@ impl Followed {
     /// Follows a file from now on, on the runtime that this is called on: one that is read after this is known.
     pub(crate) fn of(path: Option<&Path>) -> Self {
         let changes = path.map(|path| {
-            // One that was not heard yet stands for all that came since.
+            // A change that was not heard yet stands for all that came since.
             let (send, receive) = mpsc::channel(1);
             tokio::spawn(look_at(path.to_owned(), look(path), send));
             receive
@@ -76,7 +76,7 @@ async fn look_at(file: PathBuf, mut told: Option<Seen>, changed: mpsc::Sender<()
     while !changed.is_closed() {
         tokio::time::sleep(LOOK).await;
         let now = look(&file);
-        // One that is being written may be half there: it is told of once it stays as it is.
+        // A file that is being written may be half there: it is told of once it stays as it is.
         if now != told && now == before {
             told = now;
             let _ = changed.try_send(());

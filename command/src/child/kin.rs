@@ -105,7 +105,7 @@ pub(super) fn descendants(except: &BTreeSet<i32>) -> io::Result<Vec<Process>> {
         if !seen.insert(pid) {
             continue;
         }
-        // One that has just ended has no children any more: they come to this process.
+        // The children of a process that has just ended come to this one.
         open.extend(children_of(pid).unwrap_or_default());
         found.extend(look(pid).filter(|process| !process.is_over()));
     }

@@ -203,7 +203,7 @@ impl Watch {
         let clock = SystemClock::new();
         let until = at_most.map(|time| clock.now() + time);
         loop {
-            // One that is too long for the kernel is for ever.
+            // A time that is too long for the kernel is for ever.
             let left = until.and_then(|until| Timespec::try_from(until.since(clock.now())).ok());
             let [stop, news] = [&self.inbox.stop, &self.inbox.news].map(|one| one.as_fd());
             let mut wanted = [stop, news].map(|one| PollFd::from_borrowed_fd(one, PollFlags::IN));
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(same.wait(None).unwrap(), Woken::Told);
         assert_eq!(second.wait(Some(Duration::from_millis(1))).unwrap(), Woken::Late);
         assert_eq!(told(&second), 0, "that of another path");
-        // One of two that watch the same file goes: the other hears on, up to the end of the file.
+        // A watch goes, and another of the same file hears on, up to the end of the file.
         drop(same);
         std::fs::remove_file(&one).unwrap();
         let mut is_gone = false;
