@@ -72,8 +72,7 @@ pub(crate) struct Cron {
 
 pub(crate) async fn run(common: &Common, cron: Cron) -> Result<u8, Failure> {
     let mut file = Followed::of(cron.file.as_deref());
-    let lines = cron.lines()?;
-    check(&lines, &cron.policies).await?;
+    let lines = cron.lines().await?;
     if cron.test {
         return test(common, &lines);
     }
@@ -93,7 +92,7 @@ pub(crate) async fn run(common: &Common, cron: Cron) -> Result<u8, Failure> {
     served.ready();
     while served.reload(&mut file).await {
         // A file with a slip in it, or none for a moment, changes nothing.
-        let read = cron.lines().and_then(|lines| running.keep(&served.elect, lines));
+        let read = cron.lines().await.and_then(|lines| running.keep(&served.elect, lines));
         if let Err(failure) = read {
             say::say(format_args!("the schedules stay as they are: {failure}"));
         }
@@ -104,7 +103,7 @@ pub(crate) async fn run(common: &Common, cron: Cron) -> Result<u8, Failure> {
 
 impl Cron {
     /// The lines to run, checked.
-    fn lines(&self) -> Result<Vec<Line>, Failure> {
+    async fn lines(&self) -> Result<Vec<Line>, Failure> {
         let lines = match (&self.expression, &self.file) {
             (Some(expression), _) => vec![Line {
                 name: self.name.clone().unwrap_or_default(),
@@ -119,9 +118,7 @@ impl Cron {
         if lines.is_empty() {
             say::say("the crontab has no line, so nothing is run: write one such as `@daily CMD`");
         }
-        for line in &lines {
-            line.timing().check().map_err(|error| Failure::usage(format!("{}: {error}", line.name)))?;
-        }
+        check(&lines, &self.policies).await?;
         Ok(lines)
     }
 }

@@ -1,6 +1,6 @@
 //! `tenure exec`: a program runs while this process holds a key.
 
-use std::{ffi::OsString, process::Stdio, sync::Arc, time::Duration};
+use std::{ffi::OsString, mem, process::Stdio, sync::Arc, time::Duration};
 
 use clap::Args;
 use tenure::{
@@ -18,7 +18,6 @@ use crate::{
     child::{self, Input, Program},
     common::Common,
     exit::{FAILED, Failure, HELD, LEASE_LOST, TIMED_OUT},
-    file,
     key_lock::KeyFile,
     place::{OpenMode, OpenStore, has_secret},
     say,
@@ -94,7 +93,8 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
     let lock = LockId { namespace: settings.config.namespace().clone(), kind: Kind::Lock, key };
     let deadline = wait.map(|wait| Instant::now() + wait);
 
-    let opened = async {
+    let patiently = Patiently { until: if exec.nonblock { Some(Instant::now()) } else { deadline } };
+    let opened = async || {
         let place = OpenStore::open(&settings, OpenMode::ReadWrite).await?;
         let elect = Elect::builder(Arc::clone(&place.store), settings.config.clone())
             .program(concat!("tenure exec ", env!("CARGO_PKG_VERSION")))
@@ -103,12 +103,12 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
         Ok::<_, Failure>((place, elect))
     };
     let (place, elect) = tokio::select! {
-        opened = opened => opened?,
+        opened = patiently.ask(opened) => opened?,
         came = first(&mut signals) => return Ok(ended_by(came)),
     };
     let asked = KeyWait { exec: &exec, lock: &lock, timeout, deadline, place: &place, elect: &elect };
     let got = tokio::select! {
-        got = asked.guard() => got,
+        got = patiently.ask(async || asked.guard().await) => got,
         // No child runs yet to which it would have to be passed.
         came = first(&mut signals) => Ok(Acquisition::Not(ended_by(came), None)),
         // Else it would wait for ever.
@@ -187,6 +187,30 @@ fn code(ended: &Ended, lock: &LockId, why: Option<&Loss>) -> u8 {
         say::say("the guardian of the child was killed, and the child with it");
     }
     ended.status.code()
+}
+
+/// Asks again while the store's file is locked by others: it is waited for like the key.
+struct Patiently {
+    /// None: for ever.
+    until: Option<Instant>,
+}
+
+impl Patiently {
+    async fn ask<T>(&self, mut ask: impl AsyncFnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+        let mut is_said = false;
+        loop {
+            match ask().await {
+                Err(failure)
+                    if failure.is_locked && self.until.is_none_or(|until| Instant::now() < until) =>
+                {
+                    if !mem::replace(&mut is_said, true) {
+                        say::say(format_args!("waiting: {failure}"));
+                    }
+                }
+                answer => return answer,
+            }
+        }
+    }
 }
 
 /// Outcome of asking for the key.
@@ -275,17 +299,6 @@ impl KeyWait<'_> {
         locked.map(|key_file| Acquisition::Guard(guard, Some(key_file)))
     }
 
-    /// Warns where a key that is given back is found by a poll alone.
-    fn say_if_polled(&self) {
-        if let Some(Err(error)) = self.place.file.as_deref().map(file::try_notice) {
-            say::say(format_args!(
-                "the kernel gives no notice of changes, so the key is looked at every {}: {error}{}",
-                humantime::format_duration(self.elect.config().poll_interval()),
-                file::limit(&error)
-            ));
-        }
-    }
-
     async fn wait_for(&self, busy: Busy) -> Result<Result<Guard, String>, Failure> {
         let reason = self.reason(&busy);
         if self.exec.nonblock {
@@ -298,7 +311,6 @@ impl KeyWait<'_> {
             };
         }
         say::say(format_args!("waiting: {reason}"));
-        self.say_if_polled();
         let guard = match self.deadline {
             None => Some(self.request().acquire().await?),
             Some(deadline) => {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use tenure::{Applied, StoreError, elect::StartError, store::sqlite::OpenError};
+
 /// The command line is invalid.
 pub(crate) const USAGE: u8 = 64;
 /// The store cannot be reached, or does not answer.
@@ -26,11 +28,13 @@ pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) struct Failure {
     pub(crate) code: u8,
     pub(crate) message: String,
+    /// True if other processes had the store's file locked, and nothing was changed.
+    pub(crate) is_locked: bool,
 }
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), is_locked: false }
     }
 
     /// Something that was written on the command line breaks a rule.
@@ -57,9 +61,20 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<tenure::StoreError> for Failure {
-    fn from(error: tenure::StoreError) -> Self {
-        Self::store(error.to_string())
+fn is_locked(error: &StoreError) -> bool {
+    let cause = error.cause().downcast_ref();
+    error.applied() == Applied::No && matches!(cause, Some(OpenError::Locked { .. }))
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        Self { is_locked: matches!(error, OpenError::Locked { .. }), ..Self::store(error.to_string()) }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self { is_locked: is_locked(&error), ..Self::store(error.to_string()) }
     }
 }
 
@@ -80,13 +95,20 @@ impl From<tenure::elect::Error> for Failure {
             error if error.is_retryable() => STORE_AWAY,
             _ => FAILED,
         };
-        Self::new(code, error.to_string())
+        let cause = match &error {
+            tenure::elect::Error::Store(cause) => Some(cause),
+            tenure::elect::Error::NoSession { last } => last.as_ref(),
+            _ => None,
+        };
+        let is_locked = cause.is_some_and(|cause| is_locked(cause));
+        Self { is_locked, ..Self::new(code, error.to_string()) }
     }
 }
 
-impl From<tenure::elect::StartError> for Failure {
-    fn from(error: tenure::elect::StartError) -> Self {
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
         let code = if error.is_config() { CONFIG } else { STORE_AWAY };
-        Self::new(code, error.to_string())
+        let is_locked = matches!(&error, StartError::Store(error) if is_locked(error));
+        Self { is_locked, ..Self::new(code, error.to_string()) }
     }
 }

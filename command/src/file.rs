@@ -61,6 +61,11 @@ impl Followed {
     }
 }
 
+/// A text without the mark of its encoding, by which some editors begin a file.
+pub(crate) fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
 /// The time of a file, its size, and the file itself: one of them changes with it.
 type Seen = (SystemTime, u64, u64, u64);
 
@@ -75,7 +80,9 @@ async fn look_at(file: PathBuf, mut told: Option<Seen>, changed: mpsc::Sender<()
     let mut before = told;
     while !changed.is_closed() {
         tokio::time::sleep(LOOK).await;
-        let now = look(&file);
+        // Elsewhere: a file of another host can make a look wait for ever.
+        let path = file.clone();
+        let Ok(now) = tokio::task::spawn_blocking(move || look(&path)).await else { return };
         // A file that is being written may be half there: it is told of once it stays as it is.
         if now != told && now == before {
             told = now;

@@ -180,9 +180,11 @@ impl KeyFile {
 
     /// Removes the file of a key that this process still holds in the store, unless a process has it locked.
     pub(crate) fn remove(store: &Path, lock: &LockId) {
-        if let Ok(mut file) = Self::open(store, lock)
-            && file.try_lock().is_ok_and(|locked| locked)
-        {
+        let name = name(lock);
+        let Ok(folder) = open_folder(&folder(store)) else { return };
+        let Ok(file) = open_in(&folder, &name, OFlags::empty()) else { return };
+        let file = Self { store: store.to_owned(), name, folder, file };
+        if flock(&file.file, FlockOperation::NonBlockingLockExclusive).is_ok() && file.is_in_place() {
             let _ = unlinkat(&file.folder, &file.name, AtFlags::empty());
         }
     }

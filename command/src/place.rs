@@ -171,7 +171,8 @@ impl OpenStore {
                 } else {
                     ""
                 };
-                Failure::store(format!("{error}{advice}"))
+                let message = format!("{error}{advice}");
+                Failure { message, ..error.into() }
             })?;
             // By whatever links it was named: what lies beside it has to be the same for all.
             let file = fs::canonicalize(&path).map_err(|error| {

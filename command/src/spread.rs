@@ -21,7 +21,7 @@ use crate::{
     common::Common,
     exec::without,
     exit::Failure,
-    file::Followed,
+    file::{Followed, without_mark},
     job::{Jobs, cannot_start},
     say,
     serve::{Long, Served},
@@ -158,9 +158,8 @@ fn tasks(text: &[u8]) -> Result<BTreeSet<Key>, (usize, String)> {
         let number = text[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
         (number, "the line is not UTF-8: save the file in that encoding".to_owned())
     })?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut found = BTreeSet::new();
-    for (number, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
+    for (number, line) in without_mark(text).lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }

@@ -11,7 +11,9 @@ use rustix::process::Signal;
 use tenure::model::Kind;
 
 use crate::{
-    cli::{Folder, Running, STEADY, output, stderr, stdout, tenure, until_there, with_variable},
+    cli::{
+        Folder, Running, STEADY, output, set_variables, stderr, stdout, tenure, until_there, with_variable,
+    },
     looking::World,
     wait::until_blocking,
 };
@@ -231,6 +233,19 @@ fn signals_reach_the_child() {
         let (status, out, _) = running.output();
         assert_eq!((status.code(), out.as_str()), (Some(3), format!("got {name}\n").as_str()));
     }
+}
+
+/// What the parent of tenure had ignored cannot be seen any more.
+#[test]
+fn the_child_is_ended_by_sigpipe_also_where_that_was_ignored() {
+    let folder = Folder::new("exec-sigpipe");
+    let script = "trap '' PIPE; exec \"$0\" exec --key k -- grep SigIgn /proc/self/status";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_tenure")]).stdin(Stdio::null());
+    set_variables(&mut command, &tenure(&folder.store()));
+    let said = stdout(&output(&mut command));
+    let ignored = said.strip_prefix("SigIgn:").map(|mask| u64::from_str_radix(mask.trim(), 16).unwrap());
+    assert_eq!(ignored.unwrap() & (1 << (13 - 1)), 0, "{said}");
 }
 
 #[test]

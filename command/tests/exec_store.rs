@@ -13,7 +13,10 @@ use tenure::{
 };
 
 use crate::{
-    cli::{Folder, Running, SHORT, STEADY, bare, output, stderr, stdout, tenure, until_there, with_variable},
+    cli::{
+        Folder, Running, SHORT, STEADY, bare, output, stderr, stdout, tenure, until_lines, until_there,
+        with_variable,
+    },
     support::{
         mongod::{Deployment, Options, Shape, shared_replica_set},
         wait::{self, LIMIT},
@@ -149,4 +152,33 @@ async fn a_password_is_told_to_nobody() {
         let said = stderr(&refused);
         assert!(!said.contains("s3cret") && said.lines().count() == 1, "{said}");
     }
+}
+
+/// As `flock` would: the file is waited for as the key is, up to `--wait`.
+#[test]
+fn a_file_that_another_process_keeps_locked_is_waited_for() {
+    const BRIEF: [&str; 4] = ["--refresh-duration", "2s", "--refresh-interval", "500ms"];
+
+    let folder = Folder::new("locked");
+    assert!(output(&mut exec(&folder.store(), &folder, &BRIEF, "true")).status.success());
+    let other = rusqlite::Connection::open(folder.join("tenure.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let said = folder.join("said");
+    let mut command = exec(&folder.store(), &folder, &BRIEF, "exit 7");
+    let mut waiting = Running::start(command.stderr(fs::File::create(&said).unwrap()));
+    let locked = "tenure.db: another process keeps it locked";
+    until_lines("the notice", &said, |said| {
+        said.iter().any(|line| line.contains("waiting: ") && line.contains(locked))
+    });
+    for patience in [["--wait", "1s"].as_slice(), &["--nonblock"]] {
+        let mut command = tenure(&folder.store());
+        command.args(BRIEF).args(["exec", "--key", "k"]).args(patience).args(["--", "true"]);
+        let ended = output(&mut command);
+        assert_eq!(ended.status.code(), Some(69), "{}", stderr(&ended));
+        assert!(stderr(&ended).contains(locked), "{}", stderr(&ended));
+    }
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(waiting.join().code(), Some(7));
+    let said = fs::read_to_string(&said).unwrap();
+    assert_eq!(said.matches(locked).count(), 1, "{said}");
 }

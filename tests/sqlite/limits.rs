@@ -165,7 +165,7 @@ async fn a_call_that_is_held_up_says_by_what() {
         let error = store.beat(fixture.beat(session, 1), SHORT).await.unwrap_err();
         assert_eq!(error.applied(), Applied::No);
         let words = error.to_string();
-        if words.contains("tenure.db is kept locked by another process") { Ok(()) } else { Err(words) }
+        if words.contains("tenure.db: another process keeps it locked") { Ok(()) } else { Err(words) }
     })
     .await;
 }

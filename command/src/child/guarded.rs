@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -97,13 +97,14 @@ impl Guarded {
         // Orphans of a guardian that is killed come here.
         set_child_subreaper(Some(rustix::process::getpid()))?;
         let (here, there) = wire::pair()?;
+        let Program { command: arguments, variables, without, stdin, own_group, stderr } = program;
         let mut command = Command::new(this_program()?);
-        command.arg0("tenure").arg(guardian::WORD).args(&program.command);
-        command.envs(program.variables.iter().map(|(name, value)| (OsStr::new(name), value)));
-        for name in program.without {
+        command.arg0("tenure").arg(guardian::WORD).args(arguments);
+        command.envs(variables);
+        for name in without {
             command.env_remove(name);
         }
-        command.stdin(Stdio::from(there)).stderr(program.stderr);
+        command.stdin(Stdio::from(there)).stderr(stderr);
         let mut guardian = {
             // It is no orphan, also before it is known.
             let mut spared = spared();
@@ -114,7 +115,14 @@ impl Guarded {
         // It holds the other end of the socket.
         drop(command);
         let stderr = guardian.stderr.take();
-        match begin(here, (program.stdin, program.own_group), presence, key_lock, times) {
+        let presence = presence.and_then(Presence::descriptor);
+        let begun = open(stdin).and_then(|stdin| {
+            let order =
+                Order::Begin { presence: presence.is_some(), key_lock: key_lock.is_some(), own_group, times };
+            let with: Vec<_> = [Some(stdin.as_fd()), presence, key_lock].into_iter().flatten().collect();
+            begin(here, order, &with)
+        });
+        match begun {
             Ok(control) => Ok(Self { control, guardian, stderr }),
             Err(error) => {
                 let _ = guardian.kill();
@@ -203,29 +211,18 @@ fn collect(guardian: &mut Child) {
     }
 }
 
+/// Standard input, to be passed on.
+fn open(input: Input) -> io::Result<OwnedFd> {
+    match input {
+        Input::Same => io::stdin().as_fd().try_clone_to_owned(),
+        Input::Null => Ok(std::fs::File::open("/dev/null")?.into()),
+    }
+}
+
 /// Gives the guardian what it needs to begin.
-fn begin(
-    here: OwnedFd,
-    (stdin, own_group): (Input, bool),
-    presence: Option<&Presence>,
-    key_lock: Option<BorrowedFd<'_>>,
-    times: Times,
-) -> io::Result<UnixStream> {
+fn begin(here: OwnedFd, order: Order, with: &[BorrowedFd<'_>]) -> io::Result<UnixStream> {
     let control = UnixStream::from_std(here.into())?;
-    let null;
-    let own = io::stdin();
-    let stdin = match stdin {
-        Input::Same => own.as_fd(),
-        Input::Null => {
-            null = std::fs::File::open("/dev/null")?;
-            null.as_fd()
-        }
-    };
-    let presence = presence.and_then(Presence::descriptor);
-    let with: Vec<BorrowedFd<'_>> = [Some(stdin), presence, key_lock].into_iter().flatten().collect();
-    let (presence, key_lock) = (presence.is_some(), key_lock.is_some());
-    let begin = Order::Begin { presence, key_lock, own_group, times };
-    wire::begin(&control, begin, &with)?;
+    wire::begin(&control, order, with)?;
     Ok(control)
 }
 

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, env, ffi::OsString, fs, path::Path};
 
 use tenure::model::ScheduleName;
 
-use crate::exit::Failure;
+use crate::{exit::Failure, file::without_mark};
 
 /// A line to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,9 +35,7 @@ fn parse(text: &str, zone: Option<&str>) -> Result<Vec<Line>, (usize, String)> {
     let mut shell = "/bin/sh".to_owned();
     let mut zone = zone.map(ToOwned::to_owned);
     let mut variables: Vec<(String, String)> = Vec::new();
-    // Some editors begin a file with a mark of its encoding.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    for (number, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
+    for (number, line) in without_mark(text).lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
         let broken = |rule: String| (number, rule);
         if let Some(comment) = line.strip_prefix('#') {
             if let Some(given) = comment.trim().strip_prefix("name:") {

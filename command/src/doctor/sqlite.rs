@@ -52,9 +52,9 @@ pub(super) fn look(path: &Path, findings: &mut Findings) {
         Ok(()) => findings.ok("inotify", "the kernel gives notice of changes"),
         Err(error) => findings.warning(
             "inotify",
-            format!("the kernel gives no notice of changes, so waiters poll: {error}{}", limit(&error)),
+            format!("the kernel gives no notice of changes, so waiters look for them: {error}{}", limit(&error)),
             "raise the limit (sysctl): each process that uses a SQLite file takes an instance; one that gets none finds \
-             keys that are given back by its polls, and crashes up to 10 s later",
+             keys that are handed over up to 100 ms later, and crashes up to 10 s later",
         ),
     }
     // The folders lie beside the file itself, by whatever links it is named.

@@ -5,6 +5,7 @@ pub(super) mod header;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) mod inotify;
 mod name;
+mod patience;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) mod system;
 pub(super) mod tables;
@@ -28,11 +29,6 @@ use crate::{error::in_one_line, sync::locked};
 
 /// The longest that opening waits for a process that has the whole file locked, as for its repair after a crash.
 const OPENING: Duration = Duration::from_secs(5);
-/// The longest that SQLite waits for another process to be done, before this one looks whether a caller still wants
-/// its answer: so many looks, one after the other. SQLite's own get rarer, and a process that writes again and again
-/// leaves gaps that they would miss.
-const BUSY_LOOKS: i32 = 100;
-const BUSY_LOOK: Duration = Duration::from_millis(1);
 /// A log that has grown beyond this is cut when it is written from its beginning again.
 pub(super) const LOG_KEPT: u32 = 16 << 20;
 /// Statements that are kept prepared: more than there are.
@@ -274,7 +270,7 @@ fn first_connection(
     if version > tables::VERSION {
         return Err(header::newer(path, version));
     }
-    connection.busy_handler(Some(wait_for_others)).map_err(failed)?;
+    patience::set(&mut connection).map_err(failed)?;
     Ok(connection)
 }
 
@@ -293,13 +289,8 @@ pub(super) fn check(path: &Path, connection: &Connection, how: &str) -> Result<(
 pub(super) fn connect_again(file: &OpenFile, options: &SqliteOptions) -> Result<Connection, OpenError> {
     let failed = |error: rusqlite::Error| OpenError::of_sqlite(&file.path, &error);
     let mut connection = connect(file, options).map_err(failed)?;
-    connection.busy_handler(Some(wait_for_others)).map_err(failed)?;
+    patience::set(&mut connection).map_err(failed)?;
     Ok(connection)
-}
-
-fn wait_for_others(looks: i32) -> bool {
-    std::thread::sleep(BUSY_LOOK);
-    looks < BUSY_LOOKS
 }
 
 fn connect(file: &OpenFile, options: &SqliteOptions) -> rusqlite::Result<Connection> {

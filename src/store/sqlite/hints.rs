@@ -1,8 +1,10 @@
-//! Hints: listeners are told of a change by a table of bells and by what the kernel tells of the database's file.
+//! Hints: listeners are told of a change by a table of bells and by what the kernel tells of a file.
 //!
 //! A change rings in its own transaction: a row a bell, in the table `rings`. When that has committed, its process
-//! sets the times of the database's file to now, which the kernel tells to all processes that watch the file for
-//! that. They read the rows that are new to them, each on a thread and a connection of its own.
+//! sets the times of a file to now, which the kernel tells to all processes that watch the file for that. They read the
+//! rows that are new to them, each on a thread and a connection of its own. For a bell that one session hears it is the
+//! session's own file, which its process alone watches: a hand-over wakes one of all that wait. For all others, and where
+//! the session has no file, it is the database's. A process that can watch nothing looks at the rows from time to time.
 //!
 //! The writes to SQLite's log would not do as a signal. With `synchronous=FULL` they come before the sync, the commit
 //! can be seen only after it, and nothing tells of that: a quarter of the commits were noticed with the next write
@@ -18,6 +20,8 @@ mod text;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod tests;
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use std::collections::BTreeMap;
 use std::{
     collections::BTreeSet,
     fmt,
@@ -33,17 +37,13 @@ use futures::{
 use tokio::sync::broadcast;
 
 use crate::{
-    store::{
-        Bell, Hint, Topic, Topics, hint_stream,
-        hints::{Told, resyncs},
-        sqlite::file::OpenFile,
-    },
+    store::{Bell, Hint, Topic, Topics, hint_stream, hints::Told, sqlite::file::OpenFile},
     sync::locked,
     words,
 };
-#[cfg(any(target_os = "linux", target_os = "android"))]
-use listener::Listener;
 pub(crate) use table::ring;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use {super::file::inotify::Watched, listener::Listener};
 
 /// The way they come.
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -85,6 +85,9 @@ pub(super) struct Hints(Arc<Shared>);
 
 struct Shared {
     database: PathBuf,
+    /// The folder in which sessions have their files, if they have.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    sessions: Option<PathBuf>,
     /// The file counts as open as long as a thread may have a connection.
     kept: Option<Arc<OpenFile>>,
     heard: broadcast::Sender<Heard>,
@@ -94,14 +97,20 @@ struct Shared {
 }
 
 impl Hints {
-    /// Of the database in that file.
-    pub(super) fn of(file: &Arc<OpenFile>) -> Self {
-        Self::new(file.path(), Some(Arc::clone(file)))
+    /// Of the database in that file, and of the sessions with files in that folder.
+    pub(super) fn of(file: &Arc<OpenFile>, sessions: Option<&Path>) -> Self {
+        Self::new(file.path(), sessions, Some(Arc::clone(file)))
     }
 
-    fn new(database: &Path, kept: Option<Arc<OpenFile>>) -> Self {
+    #[cfg_attr(
+        not(any(target_os = "linux", target_os = "android")),
+        expect(unused_variables, reason = "there are no such files")
+    )]
+    fn new(database: &Path, sessions: Option<&Path>, kept: Option<Arc<OpenFile>>) -> Self {
         Self(Arc::new(Shared {
             database: database.to_owned(),
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            sessions: sessions.map(ToOwned::to_owned),
             kept,
             heard: broadcast::Sender::new(HINTS_KEPT),
             #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -110,17 +119,26 @@ impl Hints {
     }
 }
 
+/// Sets the times of a file to now, which its watchers are told as a change of attributes. By its name: a descriptor of the
+/// database that is closed would take SQLite's locks with it.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn touch(file: &Path) -> rustix::io::Result<()> {
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
+
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    utimensat(CWD, file, &Timestamps { last_access: now, last_modification: now }, AtFlags::SYMLINK_NOFOLLOW)
+}
+
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl Hints {
-    /// Tells all listeners, in all processes, that something was [rung](ring): after the commit.
-    pub(super) fn announce(&self) {
-        use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
-
-        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-        // Both times, which the kernel tells of as of a change of attributes. By its name: a descriptor of the
-        // database that is closed would take SQLite's locks with it.
-        let times = Timestamps { last_access: now, last_modification: now };
-        if let Err(error) = utimensat(CWD, &self.0.database, &times, AtFlags::empty()) {
+    /// Tells the listeners to these topics, in all processes, that something was [rung](ring): after the commit.
+    pub(super) fn announce<'a>(&self, topics: impl IntoIterator<Item = &'a Topic>) {
+        let files = topics.into_iter().map(|topic| self.0.file_of(topic)).collect::<BTreeSet<_>>();
+        // A session without a file hears the database's.
+        let is_told = |file: &Option<PathBuf>| file.as_ref().is_some_and(|file| touch(file).is_ok());
+        if !files.iter().all(is_told)
+            && let Err(error) = touch(&self.0.database)
+        {
             let database = self.0.database.display();
             words::debug!(%database, %error, "could not ring: waiters find the change at their next read");
         }
@@ -129,40 +147,51 @@ impl Hints {
     /// The hints of one listener.
     pub(super) fn listen(&self, topics: Topics) -> BoxStream<'static, Hint> {
         let heard = hint_stream(self.0.heard.subscribe(), topics.clone());
-        let added = resyncs(topics.clone());
-        stream::select_all([heard, added.boxed(), self.0.clone().kept(topics)]).boxed()
+        stream::select_all([heard, self.0.clone().kept(topics)]).boxed()
     }
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 impl Hints {
     /// Does nothing: waiters look from time to time.
-    pub(super) fn announce(&self) {}
+    pub(super) fn announce<'a>(&self, _: impl IntoIterator<Item = &'a Topic>) {}
 
     /// No news is told.
     pub(super) fn listen(&self, topics: Topics) -> BoxStream<'static, Hint> {
-        resyncs(topics).boxed()
+        crate::store::hints::resyncs(topics).boxed()
     }
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl Shared {
-    /// Keeps the thread as long as there are topics. Says when it cannot be started.
+    /// The file by which a topic is told of; none for the database's.
+    fn file_of(&self, topic: &Topic) -> Option<PathBuf> {
+        match topic {
+            Topic::Session(session) => Some(self.sessions.as_ref()?.join(session.to_string())),
+            Topic::Spread(..) => None,
+        }
+    }
+
+    /// Keeps the thread as long as there are topics, and watches what tells of them: with a resync, as a change may have
+    /// come before. Says what cannot be watched.
     fn kept(self: Arc<Self>, topics: Topics) -> BoxStream<'static, Hint> {
-        let begun = (self, topics, None);
-        stream::unfold(begun, |(shared, mut topics, mut listener)| async move {
+        let begun = (self, topics, Ears::default());
+        stream::unfold(begun, |(shared, mut topics, mut ears)| async move {
             loop {
-                if topics.borrow_and_update().is_empty() {
-                    listener = None;
-                } else if listener.is_none() {
-                    match shared.listener() {
-                        Ok(started) => listener = Some(started),
-                        Err(error) => {
-                            let hint = Hint::Failing { error: error.to_string(), lasting: false };
-                            // The next round comes after the pause.
-                            return Some((stream::iter([hint]).boxed(), (shared, topics, None)));
-                        }
+                let wanted = topics.borrow_and_update().clone();
+                let hint = match ears.turn_to(&shared, &wanted) {
+                    Ok(true) => Some(Hint::Resync),
+                    Ok(false) => None,
+                    Err(error) => {
+                        let error = Hint::Failing { error: error.to_string(), lasting: false };
+                        // The next round comes after the pause.
+                        let pause = stream::once(tokio::time::sleep(AGAIN)).filter_map(|()| async { None });
+                        let hints = stream::iter([error]).chain(pause).boxed();
+                        return Some((hints, (shared, topics, ears)));
                     }
+                };
+                if let Some(hint) = hint {
+                    return Some((stream::iter([hint]).boxed(), (shared, topics, ears)));
                 }
                 if topics.changed().await.is_err() {
                     // Its topics stay as they are.
@@ -170,10 +199,7 @@ impl Shared {
                 }
             }
         })
-        .flat_map(|hints| {
-            let pause = stream::once(tokio::time::sleep(AGAIN)).filter_map(|()| async { None });
-            hints.chain(pause)
-        })
+        .flatten()
         .boxed()
     }
 
@@ -187,6 +213,38 @@ impl Shared {
             Arc::new(Listener::start(self.database.clone(), self.kept.clone(), self.heard.clone())?);
         *known = Arc::downgrade(&listener);
         Ok(listener)
+    }
+}
+
+/// The thread, and the topics that it tells of to one listener.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[derive(Default)]
+struct Ears {
+    listener: Option<Arc<Listener>>,
+    watched: BTreeMap<Topic, Option<Watched>>,
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+impl Ears {
+    /// Listens to these topics from now on. Returns whether there are new ones.
+    fn turn_to(&mut self, shared: &Shared, topics: &BTreeSet<Topic>) -> std::io::Result<bool> {
+        self.watched.retain(|topic, _| topics.contains(topic));
+        if topics.is_empty() {
+            self.listener = None;
+            return Ok(false);
+        }
+        let listener = match &self.listener {
+            Some(listener) => listener,
+            None => self.listener.insert(shared.listener()?),
+        };
+        let known = self.watched.len();
+        for topic in topics {
+            if !self.watched.contains_key(topic) {
+                let watched = shared.file_of(topic).map(|file| listener.also(&file)).transpose()?;
+                self.watched.insert(topic.clone(), watched.flatten());
+            }
+        }
+        Ok(self.watched.len() > known)
     }
 }
 

@@ -27,7 +27,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, stream::BoxStream};
+use futures::{FutureExt, TryFutureExt, stream::BoxStream};
 use rusqlite::Connection;
 
 pub use self::file::error::OpenError;
@@ -38,7 +38,10 @@ use self::{
     rows::{Outcome, SqlRows},
     threads::{Place, backlog::Backlog, call::call, trouble::Trouble},
 };
-use super::{Answer, Capabilities, Hint, Op, Operation, Presence, Reach, Reply, Store, Topics, steps::Step};
+use super::{
+    Answer, Capabilities, Declaration, Hint, Op, Operation, Presence, Reach, Reply, SessionSeen, Store,
+    Topics, steps::Step,
+};
 use crate::{
     clock::{Clock, SystemClock},
     error::Applied,
@@ -133,7 +136,7 @@ impl Home {
     fn new(file: Arc<OpenFile>, options: &SqliteOptions) -> Result<Self, OpenError> {
         let failed = |error| OpenError::of_io(file.path(), &error);
         let files = session_files(&file).map(Arc::new);
-        let hints = Hints::of(&file);
+        let hints = Hints::of(&file, files.as_ref().map(|files| files.path()));
         let mut listener = None;
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if let Some(files) = &files {
@@ -300,6 +303,16 @@ impl SqliteStore {
     }
 }
 
+impl SqliteStore {
+    /// The session that an operation closes, if this process has it: once it is on record as dead its file goes. When it
+    /// is let go of after that, no other process is told, and has to look who died.
+    fn closing(&self, op: &Op) -> Option<(Arc<SessionFiles>, SessionId)> {
+        let Op::Declare(Declaration { session, .. }) = op else { return None };
+        let files = self.inner.home.files.as_ref().filter(|files| files.identity(*session).is_some())?;
+        Some((Arc::clone(files), *session))
+    }
+}
+
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteStore").field("path", &self.inner.home.file.path()).finish_non_exhaustive()
@@ -323,14 +336,25 @@ impl Store for SqliteStore {
 
     fn call(&self, op: Op, limit: Duration) -> Answer<'_, Reply> {
         let operation = op.operation();
+        let closing = self.closing(&op);
         // A copy: SQLite may give up a transaction for the sake of another operation, and then this is done again.
         let work = move |step: &mut Step<'_, SqlRows<'_>>| carry_out(step, op.clone());
-        match operation {
+        let answer = match operation {
             Operation::Beat | Operation::Wait | Operation::StopWaiting => {
                 self.unsynced(operation.doing(), limit, work)
             }
             _ if operation.is_write() => self.synced(operation.doing(), limit, work),
             _ => self.reading(operation.doing(), limit, work),
+        };
+        match closing {
+            Some((files, session)) => answer
+                .inspect_ok(move |reply| {
+                    if matches!(reply, Reply::Declare(SessionSeen::Dead(_))) {
+                        files.remove(session);
+                    }
+                })
+                .boxed(),
+            None => answer,
         }
     }
 

@@ -194,8 +194,8 @@ impl Writer {
         self.cut_log();
         let took = self.place.clock.now().since(began_at);
         drop(gate);
-        if ended.is_ok() && done.iter().any(|job| job.has_rung()) {
-            self.place.home.hints.announce();
+        if ended.is_ok() {
+            self.place.home.hints.announce(done.iter().flat_map(|job| job.rung()));
         }
         answer(done, &ended);
         if took >= LONG {

@@ -87,18 +87,21 @@ impl Sweep {
         let is_late = kin::is_stuck(self.looks, now.saturating_sub(since));
         self.looks += 1;
         let nobody = BTreeSet::new();
-        let mut stuck = kin::kill_children(&nobody, &mut step.ended).unwrap_or_default();
+        let mut stuck = Vec::new();
+        // First all that are seen, one call each: the more run, the less time is left for the rest.
+        for process in kin::descendants(&nobody).unwrap_or_default() {
+            if !kin::signal(process, Signal::KILL) {
+                stuck.push(process.pid);
+            }
+        }
+        stuck.extend(kin::kill_children(&nobody, &mut step.ended).unwrap_or_default());
         if !kin::has_children() {
             self.over = true;
             return step;
         }
-        // Descendants of a child that cannot be ended now. One that is missed is seen by the next look.
-        for process in kin::descendants(&nobody).unwrap_or_default() {
-            if !kin::signal(process, Signal::KILL) || is_late {
-                stuck.push(process.pid);
-            }
-        }
         if is_late {
+            stuck
+                .extend(kin::descendants(&nobody).unwrap_or_default().into_iter().map(|process| process.pid));
             stuck.extend(kin::children_except(&nobody).unwrap_or_default());
         }
         stuck.retain(|pid| self.named.insert(*pid));

@@ -47,15 +47,29 @@ pub(crate) enum Woken {
     Late,
 }
 
-/// Events of one path, and the name of the file in a folder.
-type Events = Vec<(ReadFlags, Option<OsString>)>;
+/// A change that was told.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    /// The kernel's number of the watch, which [`Watched::is_of`] knows.
+    number: i32,
+    pub(crate) flags: ReadFlags,
+    /// The name of the file in a folder that is watched.
+    pub(crate) name: Option<OsString>,
+}
 
-/// Events for one watch that it has not read yet.
+/// Events that one thread has not read yet.
 struct Inbox {
-    events: Mutex<Events>,
-    /// Wakes its thread.
+    events: Mutex<Vec<Event>>,
+    /// Wakes the thread.
     news: OwnedFd,
     stop: Arc<OwnedFd>,
+}
+
+impl Inbox {
+    fn tell(&self, event: Event) {
+        locked(&self.events).push(event);
+        notify(&self.news);
+    }
 }
 
 /// The instance of inotify of this process, which all watches share: a user has few, on Linux 128. Its thread gives each
@@ -104,7 +118,9 @@ impl Inner {
     fn remove(&self, number: i32, inbox: &Arc<Inbox>) {
         let mut inboxes = locked(&self.inboxes);
         let Some(of_it) = inboxes.get_mut(&number) else { return };
-        of_it.retain(|one| !ptr::eq(one.as_ptr(), Arc::as_ptr(inbox)));
+        if let Some(place) = of_it.iter().position(|one| ptr::eq(one.as_ptr(), Arc::as_ptr(inbox))) {
+            of_it.swap_remove(place);
+        }
         if of_it.is_empty() {
             inboxes.remove(&number);
             // Of a file that is gone there is no watch any more.
@@ -123,7 +139,7 @@ impl Inner {
             }
             // Both fail only for reasons that do not pass.
             if !matches!(waited, Ok(_) | Err(Errno::INTR)) || self.hand_out_those_there().is_err() {
-                return;
+                return self.hand_out_that_it_ends();
             }
         }
     }
@@ -142,10 +158,20 @@ impl Inner {
             let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()).to_owned());
             // That some are lost concerns all.
             let is_for_all = event.events().contains(ReadFlags::QUEUE_OVERFLOW);
-            let of = inboxes.iter().filter(|(number, _)| is_for_all || **number == event.wd());
-            for inbox in of.flat_map(|(_, inboxes)| inboxes).filter_map(Weak::upgrade) {
-                locked(&inbox.events).push((event.events(), name.clone()));
-                notify(&inbox.news);
+            for (number, inboxes) in inboxes.iter().filter(|(number, _)| is_for_all || **number == event.wd())
+            {
+                for inbox in inboxes.iter().filter_map(Weak::upgrade) {
+                    inbox.tell(Event { number: *number, flags: event.events(), name: name.clone() });
+                }
+            }
+        }
+    }
+
+    /// Tells each watch what the kernel tells of the last event of a path.
+    fn hand_out_that_it_ends(&self) {
+        for (number, inboxes) in &*locked(&self.inboxes) {
+            for inbox in inboxes.iter().filter_map(Weak::upgrade) {
+                inbox.tell(Event { number: *number, flags: ReadFlags::IGNORED, name: None });
             }
         }
     }
@@ -160,30 +186,40 @@ fn notify(event: impl AsFd) {
     let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 
-/// A watch on one path.
-pub(crate) struct Watch {
+/// The events of some paths, for a thread that waits for them. Its clones are the same.
+#[derive(Clone)]
+pub(crate) struct Watch(Arc<Inbox>);
+
+/// A path whose events are told, until this is dropped.
+pub(crate) struct Watched {
+    shared: Arc<Shared>,
+    number: i32,
     inbox: Arc<Inbox>,
-    /// None until the path is watched.
-    watched: Option<(Arc<Shared>, i32)>,
+}
+
+impl Watched {
+    /// Returns whether an event is one of this path.
+    pub(crate) const fn is_of(&self, event: &Event) -> bool {
+        self.number == event.number
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.shared.inner.remove(self.number, &self.inbox);
+    }
 }
 
 impl Watch {
-    /// Watches a path for these events. What happens from then on is told.
-    pub(crate) fn new(path: &Path, events: WatchFlags) -> io::Result<(Self, Stop)> {
-        let (mut watch, stop) = Self::of_nothing()?;
-        watch.begin(path, events)?;
-        Ok((watch, stop))
-    }
-
-    /// Watches nothing until it [begins](Self::begin), and can be ended all the same.
-    pub(crate) fn of_nothing() -> io::Result<(Self, Stop)> {
+    /// Watches nothing until a path is [added](Self::add), and can be ended all the same.
+    pub(crate) fn new() -> io::Result<(Self, Stop)> {
         let stop = Arc::new(event()?);
         let inbox = Inbox { events: Mutex::default(), news: event()?, stop: stop.clone() };
-        Ok((Self { inbox: Arc::new(inbox), watched: None }, Stop(stop)))
+        Ok((Self(Arc::new(inbox)), Stop(stop)))
     }
 
     /// Watches a path for these events from now on.
-    pub(crate) fn begin(&mut self, path: &Path, events: WatchFlags) -> io::Result<()> {
+    pub(crate) fn add(&self, path: &Path, events: WatchFlags) -> io::Result<Watched> {
         let say = |error: io::Error, (reached, limit): (Errno, &str)| {
             let hint = if Errno::from_io_error(&error) == Some(reached) { limit } else { "" };
             io::Error::new(error.kind(), format!("could not watch {}: {error}{hint}", path.display()))
@@ -191,11 +227,10 @@ impl Watch {
         let shared = Shared::get().map_err(|error| {
             say(error, (Errno::MFILE, " (the limit may be fs.inotify.max_user_instances)"))
         })?;
-        let number = shared.inner.add(path, events, &self.inbox).map_err(|error| {
+        let number = shared.inner.add(path, events, &self.0).map_err(|error| {
             say(error.into(), (Errno::NOSPC, " (the limit is fs.inotify.max_user_watches)"))
         })?;
-        self.watched = Some((shared, number));
-        Ok(())
+        Ok(Watched { shared, number, inbox: Arc::clone(&self.0) })
     }
 
     /// Waits until something is told, or this is to end, or that time is over.
@@ -205,7 +240,7 @@ impl Watch {
         loop {
             // A time that is too long for the kernel is for ever.
             let left = until.and_then(|until| Timespec::try_from(until.since(clock.now())).ok());
-            let [stop, news] = [&self.inbox.stop, &self.inbox.news].map(|one| one.as_fd());
+            let [stop, news] = [&self.0.stop, &self.0.news].map(|one| one.as_fd());
             let mut wanted = [stop, news].map(|one| PollFd::from_borrowed_fd(one, PollFlags::IN));
             match poll(&mut wanted, left.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -214,8 +249,8 @@ impl Watch {
             if !wanted[0].revents().is_empty() {
                 return Ok(Woken::Stopped);
             }
-            let _ = rustix::io::read(&self.inbox.news, &mut [0; 8]);
-            if !locked(&self.inbox.events).is_empty() {
+            let _ = rustix::io::read(&self.0.news, &mut [0; 8]);
+            if !locked(&self.0.events).is_empty() {
                 return Ok(Woken::Told);
             }
             if until.is_some_and(|until| until <= clock.now()) {
@@ -225,18 +260,14 @@ impl Watch {
     }
 
     /// Takes all that was told, without waiting.
-    pub(crate) fn read(&self, mut each: impl FnMut(ReadFlags, Option<&OsStr>)) {
-        for (events, name) in mem::take(&mut *locked(&self.inbox.events)) {
-            each(events, name.as_deref());
-        }
+    pub(crate) fn read(&self) -> Vec<Event> {
+        mem::take(&mut *locked(&self.0.events))
     }
 }
 
-impl Drop for Watch {
-    fn drop(&mut self) {
-        if let Some((shared, number)) = self.watched.take() {
-            shared.inner.remove(number, &self.inbox);
-        }
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched").field("number", &self.number).finish_non_exhaustive()
     }
 }
 
@@ -252,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_waits_ends_when_its_owner_lets_go() {
-        let (watch, stop) = Watch::new(&std::env::temp_dir(), WatchFlags::DELETE_SELF).unwrap();
+        let (watch, stop) = Watch::new().unwrap();
         let thread = std::thread::spawn(move || watch.wait(None).unwrap());
         drop(stop);
         assert_eq!(thread.join().unwrap(), Woken::Stopped);
@@ -260,50 +291,52 @@ mod tests {
 
     #[test]
     fn a_watch_of_nothing_waits_until_its_time_is_over_or_its_owner_lets_go() {
-        let (watch, stop) = Watch::of_nothing().unwrap();
+        let (watch, stop) = Watch::new().unwrap();
         assert_eq!(watch.wait(Some(Duration::from_millis(1))).unwrap(), Woken::Late);
-        watch.read(|events, _| panic!("{events:?}"));
+        assert!(watch.read().is_empty());
         drop(stop);
         assert_eq!(watch.wait(None).unwrap(), Woken::Stopped);
     }
 
     #[test]
-    fn watches_share_an_instance_and_each_hears_of_its_own_path() {
+    fn watches_share_an_instance_and_each_hears_of_its_own_paths() {
         let folder = std::env::temp_dir().join(format!("tenure-inotify-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
-        let (one, other) = (folder.join("one"), folder.join("other"));
-        std::fs::write(&one, "").unwrap();
-        std::fs::write(&other, "").unwrap();
-        let watch = |path: &Path, events| Watch::new(path, events).unwrap();
-        let (first, _stop) = watch(&one, WatchFlags::ATTRIB);
-        let (same, _stop) = watch(&one, WatchFlags::CLOSE_WRITE);
-        let (second, _stop) = watch(&other, WatchFlags::ATTRIB);
-        let shared = |watch: &Watch| Arc::as_ptr(&watch.watched.as_ref().unwrap().0);
-        assert!(ptr::eq(shared(&first), shared(&second)) && ptr::eq(shared(&first), shared(&same)));
-        let told = |watch: &Watch| {
-            let mut told = 0;
-            watch.read(|_, _| told += 1);
-            told
-        };
+        let [one, other, third] = ["one", "other", "third"].map(|name| folder.join(name));
+        for path in [&one, &other, &third] {
+            std::fs::write(path, "").unwrap();
+        }
+        let ((first, _stop), (second, _other_stop)) = (Watch::new().unwrap(), Watch::new().unwrap());
+        let of_one = first.add(&one, WatchFlags::ATTRIB).unwrap();
+        let also_of_one = second.add(&one, WatchFlags::CLOSE_WRITE).unwrap();
+        let of_other = second.add(&other, WatchFlags::ATTRIB).unwrap();
+        assert!(ptr::eq(&raw const *of_one.shared, &raw const *of_other.shared));
         std::fs::write(&one, "x").unwrap();
         assert_eq!(first.wait(None).unwrap(), Woken::Told);
-        assert_eq!(same.wait(None).unwrap(), Woken::Told);
-        assert_eq!(second.wait(Some(Duration::from_millis(1))).unwrap(), Woken::Late);
-        assert_eq!(told(&second), 0, "that of another path");
-        // A watch goes, and another of the same file hears on, up to the end of the file.
-        drop(same);
+        assert_eq!(second.wait(None).unwrap(), Woken::Told);
+        assert!(first.read().iter().all(|event| of_one.is_of(event)));
+        let told = second.read();
+        assert!(told.iter().all(|event| also_of_one.is_of(event) && !of_other.is_of(event)), "{told:?}");
+        // A path goes, and the other watch of the same file hears on, up to the end of the file.
+        drop(also_of_one);
         std::fs::remove_file(&one).unwrap();
         let mut is_gone = false;
         while !is_gone {
             assert_eq!(first.wait(None).unwrap(), Woken::Told);
-            first.read(|events, _| is_gone |= events.contains(ReadFlags::IGNORED));
+            is_gone |= first.read().iter().any(|event| event.flags.contains(ReadFlags::IGNORED));
         }
+        assert_eq!(second.wait(Some(Duration::from_millis(1))).unwrap(), Woken::Late, "that of another path");
+        // The kernel's last word, should the thread fail.
+        of_other.shared.inner.hand_out_that_it_ends();
+        let told = second.read();
+        assert!(told.iter().any(|event| of_other.is_of(event) && event.flags.contains(ReadFlags::IGNORED)));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn a_path_that_cannot_be_watched_is_named() {
-        let error = Watch::new(Path::new("/proc/none"), WatchFlags::ATTRIB).unwrap_err();
+        let (watch, _stop) = Watch::new().unwrap();
+        let error = watch.add(Path::new("/proc/none"), WatchFlags::ATTRIB).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         assert!(error.to_string().starts_with("could not watch /proc/none: "), "{error}");
     }

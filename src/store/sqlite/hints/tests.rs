@@ -14,7 +14,10 @@ use crate::{
     model::{Kind, LockId, SessionId, StoreTime},
     store::{
         News,
-        sqlite::{file::tables, wait},
+        sqlite::{
+            file::{header, tables},
+            wait,
+        },
     },
 };
 
@@ -33,11 +36,18 @@ impl Place {
     fn new() -> Self {
         let folder = env::temp_dir().join(format!("tenure-hints-{:016x}", getrandom::u64().unwrap()));
         fs::create_dir(&folder).unwrap();
-        let database = folder.join("tenure.db");
+        let (database, sessions) = (folder.join("tenure.db"), folder.join("tenure.db-sessions"));
         let connection = connect(&database);
         connection.pragma_update(None, "journal_mode", "wal").unwrap();
         tables::create(&connection).unwrap();
-        Self { folder, hints: Hints::new(&database, None) }
+        fs::create_dir(&sessions).unwrap();
+        fs::write(sessions.join(session().to_string()), "").unwrap();
+        Self { hints: Hints::new(&database, Some(&sessions), None), folder }
+    }
+
+    /// The hints as another process has them.
+    fn other(&self) -> Hints {
+        hints(&self.hints.0.database)
     }
 
     fn connect(&self) -> Connection {
@@ -54,8 +64,8 @@ impl Place {
 
     /// Returns its listener, once the thread waits for news.
     async fn listens(&self, ear: &mut BoxStream<'static, Hint>) -> Arc<Listener> {
-        // Of the stream; of the thread.
-        for _ in 0..2 {
+        // Of the stream, of its topics, of the thread.
+        for _ in 0..3 {
             assert_eq!(next(ear).await, Hint::Resync);
         }
         self.listener().unwrap()
@@ -74,6 +84,10 @@ fn connect(database: &Path) -> Connection {
     connection
 }
 
+fn hints(database: &Path) -> Hints {
+    Hints::new(database, Some(&header::beside(database, "-sessions")), None)
+}
+
 fn change(connection: &mut Connection, bells: &[Bell]) {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     ring(&transaction, bells, StoreTime::from_millis(5)).unwrap();
@@ -84,8 +98,17 @@ fn lock(key: &str) -> LockId {
     LockId { namespace: "shop".parse().unwrap(), kind: Kind::Lock, key: key.parse().unwrap() }
 }
 
+fn session() -> SessionId {
+    SessionId::from_u128(1)
+}
+
 fn me() -> Topic {
-    Topic::Session(SessionId::from_u128(1))
+    Topic::Session(session())
+}
+
+/// A topic of many sessions.
+fn spread() -> Topic {
+    Topic::Spread("shop".parse().unwrap(), "topics".parse().unwrap())
 }
 
 fn bell(to: &Topic, key: &str) -> Bell {
@@ -104,23 +127,23 @@ async fn next(ear: &mut BoxStream<'static, Hint>) -> Hint {
 async fn a_listener_hears_the_bells_of_its_topics_from_any_process() {
     let (place, topics) = (Place::new(), topics(&[me()]));
     // A store of its own, as another process has it.
-    let other = Hints::new(&place.hints.0.database, None);
+    let other = place.other();
     let mut ear = place.hints.listen(topics.subscribe());
     place.listens(&mut ear).await;
     let mut writer = place.connect();
     let stranger = Topic::Session(SessionId::from_u128(2));
     change(&mut writer, &[bell(&stranger, "a"), bell(&me(), "b"), bell(&me(), "b")]);
-    other.announce();
+    other.announce(&[stranger.clone(), me()]);
     assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock("b"))));
     change(&mut writer, &[bell(&me(), "d")]);
-    place.hints.announce();
+    place.hints.announce(&[me()]);
     assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock("d"))));
     topics.send_modify(|topics| {
         topics.insert(stranger.clone());
     });
     assert_eq!(next(&mut ear).await, Hint::Resync, "for a topic that is added");
     change(&mut writer, &[bell(&stranger, "e")]);
-    place.hints.announce();
+    place.hints.announce(&[me()]);
     assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock("e"))));
 }
 
@@ -132,11 +155,11 @@ async fn a_bell_that_was_not_committed_is_not_heard() {
     let mut writer = place.connect();
     let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     ring(&transaction, &[bell(&me(), "undone")], StoreTime::from_millis(5)).unwrap();
-    place.hints.announce();
+    place.hints.announce(&[me()]);
     transaction.rollback().unwrap();
-    place.hints.announce();
+    place.hints.announce(&[me()]);
     change(&mut writer, &[bell(&me(), "done")]);
-    place.hints.announce();
+    place.hints.announce(&[me()]);
     assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock("done"))), "and no gap");
 }
 
@@ -148,13 +171,15 @@ async fn without_a_topic_there_is_no_thread() {
     assert!(ear.next().now_or_never().is_none());
     assert!(place.listener().is_none());
     topics.send_replace([me()].into());
-    // For the topic; of the thread.
+    // For the topic, and of the thread.
     for _ in 0..2 {
         assert_eq!(next(&mut ear).await, Hint::Resync);
     }
     let listener = place.listener().unwrap();
     let mut second = place.hints.listen(topics.subscribe());
-    assert_eq!(next(&mut second).await, Hint::Resync);
+    for _ in 0..2 {
+        assert_eq!(next(&mut second).await, Hint::Resync);
+    }
     assert!(second.next().now_or_never().is_none());
     assert!(Arc::ptr_eq(&listener, &place.listener().unwrap()), "one for the whole store");
     drop(second);
@@ -166,8 +191,52 @@ async fn without_a_topic_there_is_no_thread() {
         assert_eq!(next(&mut ear).await, Hint::Resync);
     }
     change(&mut place.connect(), &[bell(&me(), "a")]);
-    place.hints.announce();
+    place.hints.announce(&[me()]);
     assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock("a"))));
+}
+
+/// A file in which the kernel says how the thread of a listener is.
+fn of_thread(listener: &Listener, file: &str) -> String {
+    fs::read_to_string(Path::new("/proc").join(listener.task.get().unwrap()).join(file)).unwrap()
+}
+
+/// The times that the thread of a listener has begun to wait.
+fn sleeps(listener: &Listener) -> u64 {
+    let status = of_thread(listener, "status");
+    let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
+    line.split_whitespace().last().unwrap().parse().unwrap()
+}
+
+async fn until_it_waits(listener: &Listener) {
+    while !of_thread(listener, "stat").contains(") S ") {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_bell_for_one_session_wakes_no_listener_of_others() {
+    let (place, mine) = (Place::new(), topics(&[me()]));
+    let mut ear = place.hints.listen(mine.subscribe());
+    place.listens(&mut ear).await;
+    // Of another process. It hears what all hear.
+    let (other, others) = (place.other(), topics(&[spread()]));
+    let mut stranger = other.listen(others.subscribe());
+    for _ in 0..3 {
+        assert_eq!(next(&mut stranger).await, Hint::Resync);
+    }
+    let listener = locked(&other.0.listener).upgrade().unwrap();
+    until_it_waits(&listener).await;
+    let (before, mut writer) = (sleeps(&listener), place.connect());
+    for number in 0..50 {
+        change(&mut writer, &[bell(&me(), &number.to_string())]);
+        other.announce(&[me()]);
+        assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock(&number.to_string()))));
+    }
+    // It may have slept once for another reason.
+    assert!(sleeps(&listener) <= before + 1, "woken {} times", sleeps(&listener) - before);
+    change(&mut writer, &[bell(&spread(), "all")]);
+    place.hints.announce(&[spread()]);
+    assert_eq!(next(&mut stranger).await, Hint::News(News::Handed(lock("all"))));
 }
 
 #[tokio::test]
@@ -175,21 +244,12 @@ async fn listeners_are_not_woken_by_reads_or_by_writes_that_ring_nothing() {
     let (place, topics) = (Place::new(), topics(&[me()]));
     let mut ear = place.hints.listen(topics.subscribe());
     let listener = place.listens(&mut ear).await;
-    let status = Path::new("/proc").join(listener.task.get().unwrap()).join("status");
-    let slept = || {
-        let status = fs::read_to_string(&status).unwrap();
-        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
-        line.split_whitespace().last().unwrap().parse::<u64>().unwrap()
-    };
+    let slept = || sleeps(&listener);
     let mut writer = place.connect();
     change(&mut writer, &[bell(&me(), "a")]);
-    place.hints.announce();
+    place.hints.announce(&[me()]);
     assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock("a"))));
-    // Loops until the thread waits again.
-    let state = status.with_file_name("stat");
-    while !fs::read_to_string(&state).unwrap().contains(") S ") {
-        tokio::task::yield_now().await;
-    }
+    until_it_waits(&listener).await;
     writer.execute_batch("CREATE TABLE beats (at INTEGER) STRICT").unwrap();
     let sleeps_on = |_| {
         let before = slept();
@@ -216,7 +276,7 @@ async fn a_database_that_is_gone_or_cannot_be_watched_is_told_of() {
     let Hint::Failing { error, lasting } = next(&mut ear).await else { panic!("it was moved") };
     assert!(lasting && error.contains("tenure.db") && error.contains("moved"), "{error}");
 
-    let mut ear = Hints::new(&place.hints.0.database, None).listen(topics.subscribe());
+    let mut ear = place.other().listen(topics.subscribe());
     let mut heard = Vec::new();
     while heard.len() < 2 {
         heard.push(next(&mut ear).await);
@@ -287,7 +347,7 @@ fn nanos() -> u128 {
 #[ignore = "the child process of another test"]
 fn a_process_that_rings() {
     let Some(database) = env::var_os(DATABASE) else { return };
-    let hints = Hints::new(Path::new(&database), None);
+    let hints = hints(Path::new(&database));
     let mut writer = connect(Path::new(&database));
     writer.pragma_update(None, "synchronous", "full").unwrap();
     let changes: usize = env::var(CHANGES).unwrap().parse().unwrap();
@@ -296,7 +356,7 @@ fn a_process_that_rings() {
         let begun = nanos();
         change(&mut writer, &[bell(&me(), &number.to_string())]);
         let committed = nanos();
-        hints.announce();
+        hints.announce(&[me()]);
         println!("rang {begun} {committed}");
         std::io::stdout().flush().unwrap();
     }

@@ -18,6 +18,10 @@ impl SessionFiles {
         Ok(None)
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        match *self {}
+    }
+
     pub(crate) fn presence(&self, _: SessionId) -> io::Result<Presence> {
         match *self {}
     }
@@ -27,6 +31,10 @@ impl SessionFiles {
     }
 
     pub(crate) fn identity(&self, _: SessionId) -> Option<Identity> {
+        match *self {}
+    }
+
+    pub(crate) fn remove(&self, _: SessionId) {
         match *self {}
     }
 

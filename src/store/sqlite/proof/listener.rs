@@ -14,7 +14,7 @@ use super::{Identity, NoProof, Proof, SessionFiles};
 use crate::{
     clock::{Clock, Moment, SystemClock},
     model::SessionId,
-    store::sqlite::file::inotify::{Stop, Watch, Woken},
+    store::sqlite::file::inotify::{Stop, Watch, Watched, Woken},
     words,
 };
 
@@ -69,13 +69,13 @@ impl Listener {
     /// # Errors
     /// The thread cannot be started.
     pub(crate) fn start(files: Arc<SessionFiles>, register: impl Register) -> io::Result<Self> {
-        let (watch, stop) = Watch::of_nothing()?;
-        let mut ear = Ear { files, register, watch, awaited: BTreeMap::new(), again: None };
+        let (watch, stop) = Watch::new()?;
+        let mut ear =
+            Ear { files, register, watch, watched: None, awaited: BTreeMap::new(), again: SHORTEST_AGAIN };
         // Before the files are looked at, so that none is closed in between.
         if let Err(error) = ear.watch() {
             let folder = ear.files.path().display();
             words::warn!(%folder, %error, "no notice of crashes from the kernel: takeovers take up to 10 s longer");
-            ear.again = Some(SHORTEST_AGAIN);
         }
         let under = words::Under::current();
         let thread = std::thread::Builder::new().name("tenure-proof".to_owned());
@@ -105,20 +105,26 @@ struct Ear<R> {
     files: Arc<SessionFiles>,
     register: R,
     watch: Watch,
+    /// The folder, unless it could not be watched yet.
+    watched: Option<Watched>,
     awaited: BTreeMap<SessionId, Awaited>,
-    /// The pause before the folder is tried to be watched again; none while it is watched.
-    again: Option<Duration>,
+    /// The pause before the folder is tried to be watched again.
+    again: Duration,
 }
 
 impl<R: Register> Ear<R> {
     fn watch(&mut self) -> io::Result<()> {
-        self.watch.begin(self.files.path(), WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR)
+        // Not of a file that was removed before it was closed: its session is on record as dead.
+        let events = WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR | WatchFlags::EXCL_UNLINK;
+        self.watched = Some(self.watch.add(self.files.path(), events)?);
+        Ok(())
     }
 
     fn run(mut self) {
         self.sweep();
         loop {
-            let heard = match self.watch.wait(self.again.or_else(|| self.pause())) {
+            let pause = if self.watched.is_some() { self.pause() } else { Some(self.again) };
+            let heard = match self.watch.wait(pause) {
                 Ok(Woken::Stopped) => return,
                 Ok(Woken::Late) => self.look_again(),
                 Ok(Woken::Told) => self.hear(),
@@ -135,12 +141,14 @@ impl<R: Register> Ear<R> {
 
     /// Watches the folder if that can be done now, and looks at every file; only while it is not watched.
     fn look_again(&mut self) -> io::Result<()> {
-        let Some(pause) = self.again else { return Ok(()) };
-        self.again = match self.watch() {
-            Ok(()) => None,
+        if self.watched.is_some() {
+            return Ok(());
+        }
+        match self.watch() {
+            Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
-            Err(_) => Some((pause * 2).min(LONGEST_AGAIN)),
-        };
+            Err(_) => self.again = (self.again * 2).min(LONGEST_AGAIN),
+        }
         self.sweep();
         Ok(())
     }
@@ -163,12 +171,12 @@ impl<R: Register> Ear<R> {
 
     fn hear(&mut self) -> io::Result<()> {
         let (mut closed, mut too_much, mut gone) = (BTreeSet::new(), false, false);
-        self.watch.read(|events, name| {
-            too_much |= events.contains(ReadFlags::QUEUE_OVERFLOW);
-            gone |= events.contains(ReadFlags::IGNORED);
-            closed
-                .extend(name.and_then(|name| name.to_str()).and_then(|name| name.parse::<SessionId>().ok()));
-        });
+        for event in self.watch.read() {
+            too_much |= event.flags.contains(ReadFlags::QUEUE_OVERFLOW);
+            gone |= event.flags.contains(ReadFlags::IGNORED);
+            let name = event.name.as_ref().and_then(|name| name.to_str());
+            closed.extend(name.and_then(|name| name.parse::<SessionId>().ok()));
+        }
         if gone {
             return Err(io::Error::other("the folder is gone"));
         }

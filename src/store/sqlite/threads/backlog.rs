@@ -9,7 +9,10 @@ use super::trouble::Trouble;
 use crate::{
     error::Applied,
     model::StoreTime,
-    store::sqlite::rows::{Outcome, SqlRows},
+    store::{
+        Topic,
+        sqlite::rows::{Outcome, SqlRows},
+    },
     sync::locked,
 };
 
@@ -23,8 +26,8 @@ pub(crate) trait Job: Send {
     fn begin(&self) -> bool;
     /// Does it, within a transaction. Keeps the answer until that has ended. Done again if that was given up.
     fn run(&mut self, rows: &mut SqlRows<'_>, now: StoreTime) -> Outcome<()>;
-    /// Returns whether it has rung bells.
-    fn has_rung(&self) -> bool;
+    /// Returns the topics of the bells that it rang.
+    fn rung(&self) -> &[Topic];
     /// Answers: the transaction has ended.
     fn answer(self: Box<Self>, ended: Result<(), (Trouble, Applied)>);
 }

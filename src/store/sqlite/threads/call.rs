@@ -18,7 +18,7 @@ use crate::{
     error::{Applied, StoreError},
     model::StoreTime,
     store::{
-        Answer,
+        Answer, Topic,
         sqlite::{
             hints,
             rows::{Outcome, SqlRows},
@@ -56,7 +56,8 @@ struct Call<T, W> {
     doing: &'static str,
     work: W,
     done: Option<T>,
-    rang: bool,
+    /// The topics of the bells that it rang.
+    rung: Vec<Topic>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
@@ -77,8 +78,8 @@ where
         self.progress.go_on(BEGUN)
     }
 
-    fn has_rung(&self) -> bool {
-        self.rang
+    fn rung(&self) -> &[Topic] {
+        &self.rung
     }
 
     fn run(&mut self, rows: &mut SqlRows<'_>, now: StoreTime) -> Outcome<()> {
@@ -86,7 +87,7 @@ where
         let done = (self.work)(&mut step)?;
         let bells = step.into_bells();
         hints::ring(rows.connection, &bells, now)?;
-        self.rang = !bells.is_empty();
+        self.rung = bells.into_iter().map(|bell| bell.to).collect();
         self.done = Some(done);
         Ok(())
     }
@@ -117,7 +118,15 @@ pub(crate) fn call<'a, T: Send + 'static>(
         let progress = Arc::<Progress>::default();
         let (reply, answer) = oneshot::channel();
         let caller = Caller(Arc::clone(&progress));
-        backlog.push(Box::new(Call { progress, is_synced, doing, work, done: None, rang: false, reply }));
+        backlog.push(Box::new(Call {
+            progress,
+            is_synced,
+            doing,
+            work,
+            done: None,
+            rung: Vec::new(),
+            reply,
+        }));
         match tokio::time::timeout(limit, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(Trouble::ended().error(doing, Applied::Unknown)),

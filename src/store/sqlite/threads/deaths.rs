@@ -66,9 +66,7 @@ impl Deaths {
         hints::ring(&self.connection, &bells, now)?;
         self.connection.execute_batch("COMMIT")?;
         drop(gate);
-        if !bells.is_empty() {
-            self.hints.announce();
-        }
+        self.hints.announce(bells.iter().map(|bell| &bell.to));
         Ok(dead)
     }
 

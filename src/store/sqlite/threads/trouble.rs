@@ -1,6 +1,9 @@
 //! The errors of operations: why a transaction was given up. Each names the path.
 
-use std::{io, path::Path};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use rusqlite::ErrorCode;
 
@@ -16,6 +19,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) enum Trouble {
     ForeignCursor,
+    Locked(PathBuf),
     Other { words: String, retryable: bool },
 }
 
@@ -60,6 +64,9 @@ impl Trouble {
             Failure::NoPlace => return Self::ForeignCursor,
             Failure::Sqlite(error) => error,
         };
+        if matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)) {
+            return Self::Locked(path.to_owned());
+        }
         let (path, said) = (path.display(), message(error));
         let (words, retryable) = match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (
@@ -78,9 +85,6 @@ impl Trouble {
                 ),
                 false,
             ),
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                (format!("{path} is kept locked by another process ({said})"), true)
-            }
             _ => (format!("{path}: {said}"), true),
         };
         Self::Other { words, retryable }
@@ -89,6 +93,7 @@ impl Trouble {
     pub(crate) fn error(self, doing: &'static str, applied: Applied) -> StoreError {
         match self {
             Self::ForeignCursor => StoreError::foreign_cursor(STORE, doing),
+            Self::Locked(path) => StoreError::new(STORE, doing, applied, true, OpenError::Locked { path }),
             Self::Other { words, retryable } => StoreError::new(STORE, doing, applied, retryable, words),
         }
     }
