@@ -367,7 +367,7 @@ async fn subscriptions_are_halved_among_two_processes_and_all_go_to_the_one_that
     let said = first.ends().await.well();
     let left = said.last().is_some_and(|line| line.ends_with("has left: its 50 subscriptions are free"));
     assert!(left, "{said:#?}");
-    let has_all = format!("  pod-{} 100 | 100 run here", second.pid());
+    let has_all = format!("pod-{} 100 | 100 run here", second.pid());
     second.says(&has_all).await;
 
     second.terminate().await;

@@ -231,10 +231,13 @@ struct Guardian<'a> {
 
 impl Guardian<'_> {
     fn run(mut self, mut children: UnixStream) -> io::Result<()> {
-        let (mut tenure_lives, mut timer_is_at) = (true, boot_time());
+        let (mut tenure_lives, mut timer_is_at, mut some_ended) = (true, boot_time(), true);
         loop {
-            for (pid, status) in kin::reap() {
-                self.ended(pid, status);
+            if some_ended {
+                while children.read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
+                for (pid, status) in kin::reap() {
+                    self.ended(pid, status);
+                }
             }
             // Before the timer is looked at: frozen for a while, this process has orders to hear that extend the lease.
             while tenure_lives {
@@ -293,9 +296,10 @@ impl Guardian<'_> {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            drop(wanted);
-            self.timer.clear();
-            while children.read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
+            some_ended = !wanted[0].revents().is_empty();
+            if !wanted[1].revents().is_empty() {
+                self.timer.clear();
+            }
         }
     }
 
