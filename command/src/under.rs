@@ -16,6 +16,8 @@ use crate::{
 
 /// Time for the engine to say why a lease ended.
 const MOMENT: Duration = Duration::from_secs(1);
+/// An end that is later by less is the same one: it is read by two clocks, one after the other.
+const SAME: Duration = Duration::from_millis(1);
 
 /// Durations for ending a child.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +119,8 @@ pub(crate) async fn run(
         .flat_map(|signals| iter::from_fn(|| signals.try_recv().ok()))
         .map(|came| came.signal)
         .collect();
-    let started = Guarded::start(program, presence.as_ref(), key_lock, patience.times(end_of(lease)));
+    let mut end = end_of(lease);
+    let started = Guarded::start(program, presence.as_ref(), key_lock, patience.times(end));
     let mut child =
         started.map_err(|error| Failure::failed(format!("no process can be started: {error}")))?;
     // The guardian has them now. Frozen, this process must not keep the key's file from the next child.
@@ -199,9 +202,10 @@ pub(crate) async fn run(
                 None => {}
             },
             _ = looks.tick(), if !is_stopped => {
-                let end = end_of(lease);
-                if !lease.is_cancelled() {
-                    child.extend(end);
+                let now = end_of(lease);
+                if now > end + SAME && !lease.is_cancelled() {
+                    child.extend(now);
+                    end = now;
                 }
             }
         }

@@ -56,6 +56,18 @@ fn ask() -> Vec<OwnedFd> {
     asked
 }
 
+/// Kills all descendants that are seen. Returns them, and those of them that may not be killed.
+fn kill_seen() -> (Vec<i32>, Vec<i32>) {
+    let (mut all, mut refused) = (Vec::new(), Vec::new());
+    for process in kin::descendants(&BTreeSet::new()).unwrap_or_default() {
+        all.push(process.pid);
+        if !kin::signal(process, Signal::KILL) {
+            refused.push(process.pid);
+        }
+    }
+    (all, refused)
+}
+
 impl Sweep {
     pub(super) const fn new(kill_at: Duration) -> Self {
         Self { kill_at, asked: None, killing_since: None, looks: 0, named: BTreeSet::new(), over: false }
@@ -80,28 +92,29 @@ impl Sweep {
             return step;
         }
         self.kill_at = kill_at;
-        for descriptor in self.asked.take().into_iter().flatten() {
-            let _ = pidfd_send_signal(descriptor, Signal::KILL);
-        }
         let since = *self.killing_since.get_or_insert(now);
         let is_late = kin::is_stuck(self.looks, now.saturating_sub(since));
         self.looks += 1;
         let nobody = BTreeSet::new();
-        let mut stuck = Vec::new();
-        // First all that are seen, one call each: the more run, the less time is left for the rest.
-        for process in kin::descendants(&nobody).unwrap_or_default() {
-            if !kin::signal(process, Signal::KILL) {
-                stuck.push(process.pid);
+        // First all that are known, one call each: the more run, the less time is left for the rest.
+        match self.asked.take() {
+            Some(asked) => {
+                for descriptor in asked {
+                    let _ = pidfd_send_signal(descriptor, Signal::KILL);
+                }
             }
+            None if self.looks == 1 => drop(kill_seen()),
+            None => {}
         }
-        stuck.extend(kin::kill_children(&nobody, &mut step.ended).unwrap_or_default());
+        let mut stuck = kin::kill_children(&nobody, &mut step.ended).unwrap_or_default();
         if !kin::has_children() {
             self.over = true;
             return step;
         }
+        // Descendants of a child that cannot be ended now. One that is missed is seen by the next look.
+        let (seen, refused) = kill_seen();
+        stuck.extend(if is_late { seen } else { refused });
         if is_late {
-            stuck
-                .extend(kin::descendants(&nobody).unwrap_or_default().into_iter().map(|process| process.pid));
             stuck.extend(kin::children_except(&nobody).unwrap_or_default());
         }
         stuck.retain(|pid| self.named.insert(*pid));
