@@ -1,10 +1,10 @@
 //! A child under a lease: it is told when the lease is extended and when it ends, and nothing of it is left when this
 //! returns.
 
-use std::{iter, os::fd::AsFd, pin::pin, time::Duration};
+use std::{iter, num::NonZero, os::fd::AsFd, pin::pin, sync::LazyLock, thread, time::Duration};
 
 use tenure::{ElectConfig, elect::Lease};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
 use crate::{
     child::{Guarded, News, Program, Times, allowance, boot_time},
@@ -18,6 +18,10 @@ use crate::{
 const MOMENT: Duration = Duration::from_secs(1);
 /// An end that is later by less is the same one: it is read by two clocks, one after the other.
 const SAME: Duration = Duration::from_millis(1);
+/// The children that are being started at one time. Of a thousand that are due at once each would take the processor from
+/// the others, and none would begin while its lease holds.
+static STARTS: LazyLock<Semaphore> =
+    LazyLock::new(|| Semaphore::new(2 * thread::available_parallelism().map_or(1, NonZero::get)));
 
 /// Durations for ending a child.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +99,27 @@ pub(crate) struct Ended {
     pub(crate) loss: Option<String>,
 }
 
+impl Ended {
+    const fn not_begun() -> Self {
+        Self { status: Status::Unknown, loss: None }
+    }
+}
+
+/// A place among those that start; none if the lease ends before.
+async fn place_to_start(lease: &Lease) -> Option<SemaphorePermit<'static>> {
+    tokio::select! {
+        biased;
+        () = lease.cancelled() => None,
+        place = STARTS.acquire() => place.ok(),
+    }
+}
+
+/// The signals that have come until now: of these no process but this one knows.
+fn until_now(signals: &mut Option<&mut mpsc::UnboundedReceiver<ReceivedSignal>>) -> Vec<i32> {
+    let came = signals.iter_mut().flat_map(|signals| iter::from_fn(|| signals.try_recv().ok()));
+    came.map(|came| came.signal).collect()
+}
+
 /// Runs a child under a lease.
 ///
 /// It must not be dropped before it is done: the key would be given back while the child may run. Signals come from
@@ -111,14 +136,14 @@ pub(crate) async fn run(
         ("TENURE_KEY", lease.key().as_str().into()),
         ("TENURE_TERM", lease.term().get().to_string().into()),
     ]);
+    let mut early = until_now(&mut signals);
+    let mut place = place_to_start(lease).await;
+    let mut ended = Ended::not_begun();
+    if place.is_none() {
+        return Ok(Ended { loss: loss(lease), ..ended });
+    }
     let presence = lease.presence();
     let key_lock = key_file.as_ref().map(|file| file.file().as_fd());
-    // Of these no process but this one knows.
-    let mut early: Vec<i32> = signals
-        .iter_mut()
-        .flat_map(|signals| iter::from_fn(|| signals.try_recv().ok()))
-        .map(|came| came.signal)
-        .collect();
     let mut end = end_of(lease);
     let started = Guarded::start(program, presence.as_ref(), key_lock, patience.times(end));
     let mut child =
@@ -128,7 +153,6 @@ pub(crate) async fn run(
     if let Some(stderr) = child.stderr.take() {
         on_stderr(stderr);
     }
-    let mut ended = Ended { status: Status::Unknown, loss: None };
     let (mut has_begun, mut has_ended, mut is_stopped, mut is_stuck) = (false, false, false, false);
     let key = lease.key().to_string();
     let tell_of = move |pid| say::say(stuck_sentence(pid, &key));
@@ -143,6 +167,7 @@ pub(crate) async fn run(
             news = child.news() => match news {
                 Some(News::Began(_)) => {
                     has_begun = true;
+                    drop(place.take());
                     for signal in early.drain(..) {
                         child.signal(signal);
                     }
