@@ -29,6 +29,8 @@ use crate::{
 
 /// Longest that a single look at the store may take.
 const LOOK: Duration = Duration::from_secs(5);
+/// Pause before a store is asked again whose file was locked.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Run a program while holding a key
 ///
@@ -206,6 +208,8 @@ impl Patiently {
                     if !mem::replace(&mut is_said, true) {
                         say::say(format_args!("waiting: {failure}"));
                     }
+                    // Some answers come at once, as while there is no session.
+                    tokio::time::sleep(PAUSE).await;
                 }
                 answer => return answer,
             }

@@ -99,12 +99,6 @@ pub(crate) struct Ended {
     pub(crate) loss: Option<String>,
 }
 
-impl Ended {
-    const fn not_begun() -> Self {
-        Self { status: Status::Unknown, loss: None }
-    }
-}
-
 /// A place among those that start; none if the lease ends before.
 async fn place_to_start(lease: &Lease) -> Option<SemaphorePermit<'static>> {
     tokio::select! {
@@ -136,11 +130,12 @@ pub(crate) async fn run(
         ("TENURE_KEY", lease.key().as_str().into()),
         ("TENURE_TERM", lease.term().get().to_string().into()),
     ]);
-    let mut early = until_now(&mut signals);
     let mut place = place_to_start(lease).await;
-    let mut ended = Ended::not_begun();
+    let mut early = until_now(&mut signals);
+    let mut ended = Ended { status: Status::Unknown, loss: None };
     if place.is_none() {
-        return Ok(Ended { loss: loss(lease), ..ended });
+        ended.loss = Some(loss(lease).unwrap_or_else(|| "it was stopped before it had begun".to_owned()));
+        return Ok(ended);
     }
     let presence = lease.presence();
     let key_lock = key_file.as_ref().map(|file| file.file().as_fd());
@@ -228,8 +223,7 @@ pub(crate) async fn run(
             },
             _ = looks.tick(), if !is_stopped => {
                 let now = end_of(lease);
-                if now > end + SAME && !lease.is_cancelled() {
-                    child.extend(now);
+                if now > end + SAME && !lease.is_cancelled() && child.extend(now) {
                     end = now;
                 }
             }

@@ -80,7 +80,7 @@ impl Instance {
             async move {
                 let cut_off = async {
                     if is_digest {
-                        running.0.cut_off(&me)
+                        running.0.cut_off(&me);
                     }
                 };
                 let (ended, ()) = tokio::join!(work(tick, lease, me.clone()), cut_off);

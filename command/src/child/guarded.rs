@@ -152,8 +152,10 @@ impl Guarded {
     }
 
     /// Says until when the lease holds now, in boot time.
-    pub(crate) fn extend(&self, end: Duration) {
-        self.order(Order::Extend { end });
+    ///
+    /// Returns whether it was told. If not, a guardian that stands still has not read for long.
+    pub(crate) fn extend(&self, end: Duration) -> bool {
+        wire::order(&self.control, Order::Extend { end }).is_ok()
     }
 
     /// Ends it: SIGTERM, and after that time SIGKILL.

@@ -299,6 +299,8 @@ impl Guardian<'_> {
             some_ended = !wanted[0].revents().is_empty();
             if !wanted[1].revents().is_empty() {
                 self.timer.clear();
+                // Where the parent of tenure had SIGCHLD blocked, it never comes.
+                some_ended = true;
             }
         }
     }

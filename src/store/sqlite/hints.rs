@@ -2,9 +2,9 @@
 //!
 //! A change rings in its own transaction: a row a bell, in the table `rings`. When that has committed, its process
 //! sets the times of a file to now, which the kernel tells to all processes that watch the file for that. They read the
-//! rows that are new to them, each on a thread and a connection of its own. For a bell that one session hears it is the
-//! session's own file, which its process alone watches: a hand-over wakes one of all that wait. For all others, and where
-//! the session has no file, it is the database's. A process that can watch nothing looks at the rows from time to time.
+//! rows that are new to them, each on a thread and a connection of its own. For a hand-over it is the file of the session
+//! that gets the lock, which its process alone watches: one of all that wait is woken. For all other bells, and where the
+//! session has no file, it is the database's. A process that can watch nothing looks at the rows from time to time.
 //!
 //! The writes to SQLite's log would not do as a signal. With `synchronous=FULL` they come before the sync, the commit
 //! can be seen only after it, and nothing tells of that: a quarter of the commits were noticed with the next write
@@ -37,7 +37,7 @@ use futures::{
 use tokio::sync::broadcast;
 
 use crate::{
-    store::{Bell, Hint, Topic, Topics, hint_stream, hints::Told, sqlite::file::OpenFile},
+    store::{Bell, Hint, News, Topic, Topics, hint_stream, hints::Told, sqlite::file::OpenFile},
     sync::locked,
     words,
 };
@@ -131,10 +131,11 @@ fn touch(file: &Path) -> rustix::io::Result<()> {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl Hints {
-    /// Tells the listeners to these topics, in all processes, that something was [rung](ring): after the commit.
-    pub(super) fn announce<'a>(&self, topics: impl IntoIterator<Item = &'a Topic>) {
-        let files = topics.into_iter().map(|topic| self.0.file_of(topic)).collect::<BTreeSet<_>>();
-        // A session without a file hears the database's.
+    /// Tells their listeners, in all processes, that these were [rung](ring): after the commit.
+    pub(super) fn announce<'a>(&self, bells: impl IntoIterator<Item = &'a Bell>) {
+        let file = |bell: &Bell| matches!(bell.news, News::Handed(_)).then(|| self.0.file_of(&bell.to))?;
+        let files = bells.into_iter().map(file).collect::<BTreeSet<_>>();
+        // Where a session has no file it is the database's, which all hear.
         let is_told = |file: &Option<PathBuf>| file.as_ref().is_some_and(|file| touch(file).is_ok());
         if !files.iter().all(is_told)
             && let Err(error) = touch(&self.0.database)
@@ -154,7 +155,7 @@ impl Hints {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 impl Hints {
     /// Does nothing: waiters look from time to time.
-    pub(super) fn announce<'a>(&self, _: impl IntoIterator<Item = &'a Topic>) {}
+    pub(super) fn announce<'a>(&self, _: impl IntoIterator<Item = &'a Bell>) {}
 
     /// No news is told.
     pub(super) fn listen(&self, topics: Topics) -> BoxStream<'static, Hint> {
@@ -164,7 +165,7 @@ impl Hints {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl Shared {
-    /// The file by which a topic is told of; none for the database's.
+    /// The file by which a session is told of a lock that it got; none for topics of others.
     fn file_of(&self, topic: &Topic) -> Option<PathBuf> {
         match topic {
             Topic::Session(session) => Some(self.sessions.as_ref()?.join(session.to_string())),
@@ -179,9 +180,12 @@ impl Shared {
         stream::unfold(begun, |(shared, mut topics, mut ears)| async move {
             loop {
                 let wanted = topics.borrow_and_update().clone();
-                let hint = match ears.turn_to(&shared, &wanted) {
-                    Ok(true) => Some(Hint::Resync),
-                    Ok(false) => None,
+                match ears.turn_to(&shared, &wanted) {
+                    Ok(false) => {}
+                    Ok(true) => {
+                        let resync = stream::iter([Hint::Resync]).boxed();
+                        return Some((resync, (shared, topics, ears)));
+                    }
                     Err(error) => {
                         let error = Hint::Failing { error: error.to_string(), lasting: false };
                         // The next round comes after the pause.
@@ -189,9 +193,6 @@ impl Shared {
                         let hints = stream::iter([error]).chain(pause).boxed();
                         return Some((hints, (shared, topics, ears)));
                     }
-                };
-                if let Some(hint) = hint {
-                    return Some((stream::iter([hint]).boxed(), (shared, topics, ears)));
                 }
                 if topics.changed().await.is_err() {
                     // Its topics stay as they are.

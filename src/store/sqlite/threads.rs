@@ -29,8 +29,8 @@ use crate::{clock::Clock, error::Applied, sync::locked, words};
 
 /// The most operations of one transaction.
 const TOGETHER: usize = 256;
-/// A writer that has had the file locked for this long lets others have it: they look a millisecond later at most, and
-/// would find it locked again.
+/// A writer that has had the file locked for this long lets others have it: they look from time to time, and would find it
+/// locked again.
 const LONG: Duration = Duration::from_millis(10);
 /// The pause in which others have it.
 const REST: Duration = Duration::from_millis(2);

@@ -167,8 +167,9 @@ impl Inner {
         }
     }
 
-    /// Tells each watch what the kernel tells of the last event of a path.
+    /// Tells each watch what the kernel tells of the last event of a path. Later ones get another instance.
     fn hand_out_that_it_ends(&self) {
+        *locked(&SHARED) = Weak::new();
         for (number, inboxes) in &*locked(&self.inboxes) {
             for inbox in inboxes.iter().filter_map(Weak::upgrade) {
                 inbox.tell(Event { number: *number, flags: ReadFlags::IGNORED, name: None });

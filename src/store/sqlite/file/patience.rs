@@ -16,9 +16,11 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
 struct Patience {
-    /// The first look of this wait, and the last. A statement that is tried again at once goes on with the wait.
+    /// The first look of this wait, and the last. A statement that is tried again at once after it had given up goes on with
+    /// the wait.
     since: Moment,
     last: Moment,
+    gave_up: bool,
     /// The first look for this statement.
     begun: Moment,
 }
@@ -27,27 +29,29 @@ struct Patience {
 pub(super) fn set(connection: &mut Connection) -> rusqlite::Result<()> {
     let clock = SystemClock::new();
     let never = Moment::after_start(Duration::ZERO);
-    let mut patience = Patience { since: never, last: never, begun: never };
+    let mut patience = Patience { since: never, last: never, gave_up: false, begun: never };
     connection.busy_handler(Some(move |looks| {
         let pause = patience.pause(looks, clock.now());
         // Half of it to one and a half, so that those who wait do not look at the same moments.
         let random = getrandom::u32().map_or(0.5, |random| f64::from(random) / f64::from(u32::MAX));
         thread::sleep(pause.mul_f64(0.5 + random));
         patience.last = clock.now();
-        patience.last.since(patience.begun) < LONGEST_WAIT
+        patience.gave_up = patience.last.since(patience.begun) >= LONGEST_WAIT;
+        !patience.gave_up
     }))
 }
 
 impl Patience {
-    /// The pause after so many looks for this statement: an eighth of the wait, so none is much longer than it has to be.
+    /// The pause after so many looks for this statement: a part of the wait, so one that is short is not much longer than it
+    /// has to be.
     fn pause(&mut self, looks: i32, now: Moment) -> Duration {
         if looks == 0 {
             self.begun = now;
-            if now.since(self.last) > LONGEST_PAUSE {
+            if !self.gave_up || now.since(self.last) > LONGEST_PAUSE {
                 self.since = now;
             }
         }
-        (now.since(self.since) / 8).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+        (now.since(self.since) / 32).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
     }
 }
 
@@ -61,16 +65,17 @@ mod tests {
 
     #[test]
     fn pauses_grow_with_the_wait_also_over_statements_that_are_tried_again_at_once() {
-        let mut patience = Patience { since: at(0), last: at(0), begun: at(0) };
-        let mut about = |looks, now, millis| {
+        let mut patience = Patience { since: at(0), last: at(0), gave_up: false, begun: at(0) };
+        let mut pauses = |gave_up, looks, now, millis| {
+            patience.gave_up = gave_up;
             assert_eq!(patience.pause(looks, at(now)), Duration::from_millis(millis), "at {now}");
             patience.last = at(now + millis);
         };
-        about(0, 1000, 1);
-        about(5, 1016, 2);
-        about(9, 1064, 8);
-        about(12, 1099, 10);
-        about(0, 1105, 10);
-        about(0, 2000, 1);
+        pauses(false, 0, 1000, 1);
+        pauses(false, 5, 1064, 2);
+        pauses(true, 0, 1067, 2);
+        pauses(false, 1, 1320, 10);
+        pauses(true, 0, 1640, 1);
+        pauses(false, 0, 1645, 1);
     }
 }

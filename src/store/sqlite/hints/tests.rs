@@ -133,17 +133,17 @@ async fn a_listener_hears_the_bells_of_its_topics_from_any_process() {
     let mut writer = place.connect();
     let stranger = Topic::Session(SessionId::from_u128(2));
     change(&mut writer, &[bell(&stranger, "a"), bell(&me(), "b"), bell(&me(), "b")]);
-    other.announce(&[stranger.clone(), me()]);
+    other.announce(&[bell(&stranger, "a"), bell(&me(), "b")]);
     assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock("b"))));
     change(&mut writer, &[bell(&me(), "d")]);
-    place.hints.announce(&[me()]);
+    place.hints.announce(&[bell(&me(), "any")]);
     assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock("d"))));
     topics.send_modify(|topics| {
         topics.insert(stranger.clone());
     });
     assert_eq!(next(&mut ear).await, Hint::Resync, "for a topic that is added");
     change(&mut writer, &[bell(&stranger, "e")]);
-    place.hints.announce(&[me()]);
+    place.hints.announce(&[bell(&me(), "any")]);
     assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock("e"))));
 }
 
@@ -155,11 +155,11 @@ async fn a_bell_that_was_not_committed_is_not_heard() {
     let mut writer = place.connect();
     let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     ring(&transaction, &[bell(&me(), "undone")], StoreTime::from_millis(5)).unwrap();
-    place.hints.announce(&[me()]);
+    place.hints.announce(&[bell(&me(), "any")]);
     transaction.rollback().unwrap();
-    place.hints.announce(&[me()]);
+    place.hints.announce(&[bell(&me(), "any")]);
     change(&mut writer, &[bell(&me(), "done")]);
-    place.hints.announce(&[me()]);
+    place.hints.announce(&[bell(&me(), "any")]);
     assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock("done"))), "and no gap");
 }
 
@@ -191,7 +191,7 @@ async fn without_a_topic_there_is_no_thread() {
         assert_eq!(next(&mut ear).await, Hint::Resync);
     }
     change(&mut place.connect(), &[bell(&me(), "a")]);
-    place.hints.announce(&[me()]);
+    place.hints.announce(&[bell(&me(), "any")]);
     assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock("a"))));
 }
 
@@ -214,7 +214,7 @@ async fn until_it_waits(listener: &Listener) {
 }
 
 #[tokio::test]
-async fn a_bell_for_one_session_wakes_no_listener_of_others() {
+async fn a_hand_over_wakes_no_listener_of_other_sessions() {
     let (place, mine) = (Place::new(), topics(&[me()]));
     let mut ear = place.hints.listen(mine.subscribe());
     place.listens(&mut ear).await;
@@ -229,13 +229,18 @@ async fn a_bell_for_one_session_wakes_no_listener_of_others() {
     let (before, mut writer) = (sleeps(&listener), place.connect());
     for number in 0..50 {
         change(&mut writer, &[bell(&me(), &number.to_string())]);
-        other.announce(&[me()]);
+        other.announce(&[bell(&me(), "any")]);
         assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock(&number.to_string()))));
     }
     // It may have slept once for another reason.
     assert!(sleeps(&listener) <= before + 1, "woken {} times", sleeps(&listener) - before);
+    // Of all else that concerns a session every process is told: it is rare, and may be too much for a bell each.
+    let freed = Bell { to: me(), news: News::Lock(lock("freed")) };
+    change(&mut writer, std::slice::from_ref(&freed));
+    other.announce(&[freed]);
+    assert_eq!(next(&mut ear).await, Hint::News(News::Lock(lock("freed"))));
     change(&mut writer, &[bell(&spread(), "all")]);
-    place.hints.announce(&[spread()]);
+    place.hints.announce(&[bell(&spread(), "all")]);
     assert_eq!(next(&mut stranger).await, Hint::News(News::Handed(lock("all"))));
 }
 
@@ -247,7 +252,7 @@ async fn listeners_are_not_woken_by_reads_or_by_writes_that_ring_nothing() {
     let slept = || sleeps(&listener);
     let mut writer = place.connect();
     change(&mut writer, &[bell(&me(), "a")]);
-    place.hints.announce(&[me()]);
+    place.hints.announce(&[bell(&me(), "any")]);
     assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock("a"))));
     until_it_waits(&listener).await;
     writer.execute_batch("CREATE TABLE beats (at INTEGER) STRICT").unwrap();
@@ -356,7 +361,7 @@ fn a_process_that_rings() {
         let begun = nanos();
         change(&mut writer, &[bell(&me(), &number.to_string())]);
         let committed = nanos();
-        hints.announce(&[me()]);
+        hints.announce(&[bell(&me(), "any")]);
         println!("rang {begun} {committed}");
         std::io::stdout().flush().unwrap();
     }

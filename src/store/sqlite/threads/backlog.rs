@@ -10,7 +10,7 @@ use crate::{
     error::Applied,
     model::StoreTime,
     store::{
-        Topic,
+        Bell,
         sqlite::rows::{Outcome, SqlRows},
     },
     sync::locked,
@@ -26,8 +26,8 @@ pub(crate) trait Job: Send {
     fn begin(&self) -> bool;
     /// Does it, within a transaction. Keeps the answer until that has ended. Done again if that was given up.
     fn run(&mut self, rows: &mut SqlRows<'_>, now: StoreTime) -> Outcome<()>;
-    /// Returns the topics of the bells that it rang.
-    fn rung(&self) -> &[Topic];
+    /// Returns the bells that it rang.
+    fn rung(&self) -> &[Bell];
     /// Answers: the transaction has ended.
     fn answer(self: Box<Self>, ended: Result<(), (Trouble, Applied)>);
 }

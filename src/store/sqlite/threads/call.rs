@@ -18,7 +18,7 @@ use crate::{
     error::{Applied, StoreError},
     model::StoreTime,
     store::{
-        Answer, Topic,
+        Answer, Bell,
         sqlite::{
             hints,
             rows::{Outcome, SqlRows},
@@ -56,8 +56,8 @@ struct Call<T, W> {
     doing: &'static str,
     work: W,
     done: Option<T>,
-    /// The topics of the bells that it rang.
-    rung: Vec<Topic>,
+    /// The bells that it rang.
+    rung: Vec<Bell>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
@@ -78,16 +78,15 @@ where
         self.progress.go_on(BEGUN)
     }
 
-    fn rung(&self) -> &[Topic] {
+    fn rung(&self) -> &[Bell] {
         &self.rung
     }
 
     fn run(&mut self, rows: &mut SqlRows<'_>, now: StoreTime) -> Outcome<()> {
         let mut step = Step::new(rows, now);
         let done = (self.work)(&mut step)?;
-        let bells = step.into_bells();
-        hints::ring(rows.connection, &bells, now)?;
-        self.rung = bells.into_iter().map(|bell| bell.to).collect();
+        self.rung = step.into_bells();
+        hints::ring(rows.connection, &self.rung, now)?;
         self.done = Some(done);
         Ok(())
     }

@@ -66,7 +66,7 @@ impl Deaths {
         hints::ring(&self.connection, &bells, now)?;
         self.connection.execute_batch("COMMIT")?;
         drop(gate);
-        self.hints.announce(bells.iter().map(|bell| &bell.to));
+        self.hints.announce(&bells);
         Ok(dead)
     }
 

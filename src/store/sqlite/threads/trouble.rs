@@ -43,6 +43,9 @@ impl Trouble {
     }
 
     pub(crate) fn opening(error: &OpenError) -> Self {
+        if let OpenError::Locked { path } = error {
+            return Self::Locked(path.clone());
+        }
         Self::Other { words: error.to_string(), retryable: error.is_retryable() }
     }
 
