@@ -235,7 +235,7 @@ fn signals_reach_the_child() {
     }
 }
 
-/// What the parent of tenure had ignored cannot be seen any more.
+/// A signal that the parent of tenure had ignored cannot be seen any more.
 #[test]
 fn the_child_is_ended_by_sigpipe_also_where_that_was_ignored() {
     let folder = Folder::new("exec-sigpipe");

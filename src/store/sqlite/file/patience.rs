@@ -73,9 +73,9 @@ mod tests {
         };
         pauses(false, 0, 1000, 1);
         pauses(false, 5, 1064, 2);
-        pauses(true, 0, 1067, 2);
-        pauses(false, 1, 1320, 10);
-        pauses(true, 0, 1640, 1);
-        pauses(false, 0, 1645, 1);
+        pauses(false, 9, 1320, 10);
+        pauses(true, 0, 1335, 10);
+        pauses(false, 0, 1350, 1);
+        pauses(true, 0, 2000, 1);
     }
 }
