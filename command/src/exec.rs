@@ -299,7 +299,7 @@ impl KeyWait<'_> {
                 locked
             }
         };
-        // It may have been lost meanwhile: then the child is not started for more than a moment.
+        // A key that was lost meanwhile starts no child.
         locked.map(|key_file| Acquisition::Guard(guard, Some(key_file)))
     }
 

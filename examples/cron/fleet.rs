@@ -115,7 +115,7 @@ pub(crate) async fn run(store: Arc<dyn Store>) -> Result<(), support::Failure> {
     schedules.until(|status| status.members.len() == 2 && status.is_settled()).await;
     println!("--- the others have its schedules");
     tokio::time::sleep(3 * SECOND).await;
-    // It is not closed: nothing would get through.
+    // Dropped, not closed: nothing would get through.
     drop(dead);
 
     let observer = Elect::start(store, support::quick("observer")?).await?;

@@ -139,7 +139,7 @@ async fn play(
     first.settled(5, printer, registry).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
 
-    // What the store sees of it is what it sees of a crash: nothing more.
+    // The store sees the same of it as of a crash: nothing more.
     printer.say("the cable of pod-3 is pulled out");
     let (cut, mut events) = (Instant::now(), third.topics.events());
     let had = third.topics.share().len();
@@ -155,7 +155,7 @@ async fn play(
     let after = cut.elapsed().as_secs_f64();
     let run = registry.running();
     printer.say(format!("pod-3 has stopped all {had} by itself after {after:.1} s ({loss}); {run} run on"));
-    // It is not closed: nothing would get through.
+    // Dropped, not closed: nothing would get through.
     drop(third);
     first.settled(4, printer, registry).await;
     let after = cut.elapsed().as_secs_f64();
