@@ -6,7 +6,7 @@
 //! cargo run --features mongodb --example first_service
 //! ```
 
-use std::{env, error::Error, sync::Arc, time::Duration};
+use std::{env, error::Error, process::ExitCode, sync::Arc, time::Duration};
 
 use tenure::{
     Elect, ElectConfig, Lease,
@@ -150,8 +150,18 @@ impl Service {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Problem> {
+async fn main() -> ExitCode {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("{problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Problem> {
     // Before anything is held, so that no signal is missed.
     let mut told_to_stop = signal(SignalKind::terminate())?;
     let uri = env::var("MONGODB_URI")

@@ -11,6 +11,7 @@ use tenure::{
     schedule::{Schedule, Timing},
     store::MemoryStore,
 };
+use tenure_look::count;
 use tokio::{runtime::Handle, sync::watch};
 
 use self::{crontab::Line, policies::Policies};
@@ -72,7 +73,8 @@ pub(crate) struct Cron {
 
 pub(crate) async fn run(common: &Common, cron: Cron) -> Result<u8, Failure> {
     let mut file = Followed::of(cron.file.as_deref());
-    let lines = cron.lines().await?;
+    let lines = cron.lines()?;
+    check(&lines, &cron.policies).await?;
     if cron.test {
         return test(common, &lines);
     }
@@ -92,9 +94,15 @@ pub(crate) async fn run(common: &Common, cron: Cron) -> Result<u8, Failure> {
     served.ready();
     while served.reload(&mut file).await {
         // A file with a slip in it, or none for a moment, changes nothing.
-        let read = cron.lines().await.and_then(|lines| running.keep(&served.elect, lines));
-        if let Err(failure) = read {
-            say::say(format_args!("the schedules stay as they are: {failure}"));
+        let read = cron.lines().and_then(|lines| running.keep(&served.elect, lines));
+        match read {
+            Ok(()) => {
+                say::say(format_args!(
+                    "the crontab is read anew: {}",
+                    count(running.schedules.len(), "line")
+                ));
+            }
+            Err(failure) => say::say(format_args!("the schedules stay as they are: {failure}")),
         }
     }
     drop(running);
@@ -103,7 +111,7 @@ pub(crate) async fn run(common: &Common, cron: Cron) -> Result<u8, Failure> {
 
 impl Cron {
     /// The lines to run, checked.
-    async fn lines(&self) -> Result<Vec<Line>, Failure> {
+    fn lines(&self) -> Result<Vec<Line>, Failure> {
         let lines = match (&self.expression, &self.file) {
             (Some(expression), _) => vec![Line {
                 name: self.name.clone().unwrap_or_default(),
@@ -118,7 +126,13 @@ impl Cron {
         if lines.is_empty() {
             say::say("the crontab has no line, so nothing is run: write one such as `@daily CMD`");
         }
-        check(&lines, &self.policies).await?;
+        for line in &lines {
+            // A field too few, and the first word of the command is read as the last.
+            let has_fields = self.file.is_some() && !line.expression.starts_with('@');
+            let rule = if has_fields { " (a line has five fields, then the command)" } else { "" };
+            let failure = |error| Failure::usage(format!("{}: {error}{rule}", line.name));
+            line.timing().check().map_err(failure)?;
+        }
         Ok(lines)
     }
 }
@@ -181,8 +195,8 @@ impl Running {
     }
 }
 
-/// Has the engine check all that it will be asked for, on a store of its own: an error must not cost a session in the
-/// real one.
+/// Has the engine check names and policies, on a store of its own: an error must not cost a session in the real one.
+/// The policies are the same as long as this runs, and a crontab's names are checked where they are read.
 async fn check(lines: &[Line], policies: &Policies) -> Result<(), Failure> {
     let config = ElectConfig::new("check", "check").expect("both are names");
     let elect = Elect::start(MemoryStore::default(), config).await?;

@@ -121,6 +121,7 @@ async fn serve(spread: &Spread, file: &mut Followed, served: &mut Served, share:
             Ok(tasks) => {
                 let tasks = tasks.into_iter().filter_map(|key| Task::new(key, ()).ok());
                 share.replace(tasks);
+                say::say("the tasks are read anew");
             }
             // A file with a slip in it, or none for a moment, changes nothing.
             Err(failure) => say::say(format_args!("the tasks stay as they are: {failure}")),

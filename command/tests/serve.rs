@@ -178,10 +178,14 @@ fn a_crontab_is_checked_and_read_again() {
     // One with a slip changes nothing.
     fs::write(&crontab, "* * * * *\n").unwrap();
     until_said(&folder, "the schedules stay as they are", 1);
+    // What a crontab is checked with is nothing to log.
+    let said = lines(&folder.join("said")).join("\n");
+    assert_eq!(said.matches("session opened").count(), 1, "{said}");
     let count = lines(&first).len();
     until_lines("another tick", &first, |ticks| ticks.len() > count);
     fs::write(&crontab, format!("# name: second\n@every 1s echo 2 >> {}\n", second.display())).unwrap();
     until_lines("the new line", &second, |ticks| !ticks.is_empty());
+    until_said(&folder, "the crontab is read anew: 1 line", 1);
     running.signal(Signal::TERM);
     assert_eq!(running.join().code(), Some(0));
     let slip =

@@ -66,6 +66,7 @@ const SCHEDULES: &[Row] = &[
         "seconds.crontab:1: the command begins with \"*\"",
         "@every 10s",
     ),
+    ("cron --test --file four.crontab", 64, "backup", "a line has five fields, then the command"),
     ("cron --test --file shell.crontab", 64, "SHELL= names no shell", "write SHELL=/bin/sh"),
     ("cron --test --file percent.crontab", 64, "a bare %", "write \\%"),
     ("cron --test --file twice.crontab", 64, "is that of line 1, too", "write a line `# name: NAME`"),
@@ -141,6 +142,7 @@ const SERVERS: &[Row] = &[
 const FILES: &[(&str, &[u8])] = &[
     ("user.crontab", b"5 2 * * * root backup --all\n"),
     ("seconds.crontab", b"*/10 * * * * * date\n"),
+    ("four.crontab", b"30 2 * * backup --all\n"),
     ("shell.crontab", b"SHELL=\n@daily date\n"),
     ("percent.crontab", b"@daily date +%s\n"),
     ("twice.crontab", b"@daily date\n@hourly date\n"),

@@ -11,9 +11,9 @@ use std::{
 use cable::Cabled;
 use futures::future::join_all;
 use tenure::{
-    Elect,
+    Elect, Lease,
     model::{Entry, RunRecord},
-    schedule::Schedule,
+    schedule::{Schedule, Tick},
     store::Store,
 };
 use tokio::sync::watch;
@@ -73,23 +73,29 @@ impl Instance {
         registry: &Arc<Registry>,
     ) -> Result<Self, support::Failure> {
         let elect = Elect::builder(store, support::quick(name)?).program("cron 1.0").start().await?;
-        let (registry, me): (_, Arc<str>) = (registry.clone(), name.into());
-        let schedules = schedule(&elect, move |tick, lease| {
-            let running = registry.begin(tick.schedule().as_str(), &me);
-            let (me, is_digest) = (me.clone(), tick.schedule().as_str() == "digest");
-            async move {
-                let cut_off = async {
-                    if is_digest {
-                        running.0.cut_off(&me);
-                    }
-                };
-                let (ended, ()) = tokio::join!(work(tick, lease, me.clone()), cut_off);
-                drop(running);
-                ended
-            }
-        })?;
+        let (mut schedules, at) = (Vec::new(), (registry.clone(), Arc::from(name)));
+        for (name, expression, _) in SCHEDULES {
+            schedules.push(schedule(&elect, name, expression).run_with(at.clone(), judged_work)?);
+        }
         Ok(Self { elect, _schedules: schedules })
     }
+}
+
+/// The job, with its runs in the registry. In the middle of its work an instance is cut off.
+async fn judged_work(
+    (registry, me): (Arc<Registry>, Arc<str>),
+    tick: Tick,
+    lease: Lease,
+) -> Result<(), String> {
+    let name = tick.schedule().clone();
+    let _running = registry.begin(name.as_str(), &me);
+    let cut_off = async {
+        if name.as_str() == "digest" {
+            registry.cut_off(&me);
+        }
+    };
+    let (ended, ()) = tokio::join!(work(me.clone(), tick, lease), cut_off);
+    ended
 }
 
 /// Runs the fleet, and judges it by the ledger.

@@ -22,7 +22,7 @@ use std::{sync::Arc, time::Duration};
 use tenure::{
     Elect, Lease,
     model::StoreTime,
-    schedule::{Misfire, Overlap, Retries, Schedule, Tick},
+    schedule::{Misfire, Overlap, Retries, ScheduleBuilder, Tick},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ const SCHEDULES: [(&str, &str, u32); 3] =
     [("pulse", "* * * * * *", 1), ("digest", "*/3 * * * * *", 3), ("invoices", "*/2 * * * * *", 2)];
 
 /// Job of every schedule: it does little, and the invoices fail at first, so that they are tried again.
-async fn work(tick: Tick, lease: Lease, me: Arc<str>) -> Result<(), String> {
+async fn work(me: Arc<str>, tick: Tick, lease: Lease) -> Result<(), String> {
     let (schedule, instant) = (tick.schedule().as_str(), tick.scheduled_at());
     let late = match tick.lateness() {
         late if late < SECOND => String::new(),
@@ -57,22 +57,15 @@ fn time_of_day(instant: StoreTime) -> String {
     text.split_once('T').map_or(text.clone(), |(_, time)| time.to_owned())
 }
 
-/// Gives an instance the schedules, with a job for each tick.
-fn schedule<F: Future<Output = Result<(), String>> + Send + 'static>(
-    elect: &Elect,
-    job: impl Fn(Tick, Lease) -> F + Clone + Send + Sync + 'static,
-) -> Result<Vec<Schedule>, support::Failure> {
-    let with_job = |(name, expression, _)| {
-        let builder = elect.schedule(name, expression);
-        builder
-            // A tick that nobody was there for is made up for: every one of the last minute.
-            .misfire(Misfire::All { window: 60 * SECOND, at_most: 60 })
-            .overlap(Overlap::Queue)
-            .retries(Retries { tries: 3, first: SECOND / 5, longest: SECOND })
-            .timeout(10 * SECOND)
-            .run(job.clone())
-    };
-    Ok(SCHEDULES.into_iter().map(with_job).collect::<Result<_, _>>()?)
+/// A schedule of an instance, without its job.
+fn schedule(elect: &Elect, name: &str, expression: &str) -> ScheduleBuilder {
+    elect
+        .schedule(name, expression)
+        // A tick that nobody was there for is made up for: every one of the last minute.
+        .misfire(Misfire::All { window: 60 * SECOND, at_most: 60 })
+        .overlap(Overlap::Queue)
+        .retries(Retries { tries: 3, first: SECOND / 5, longest: SECOND })
+        .timeout(10 * SECOND)
 }
 
 #[tokio::main]
@@ -85,10 +78,11 @@ async fn main() -> Result<(), support::Failure> {
     let stop = support::stop_signal()?;
     let me: Arc<str> = support::process_name().into();
     let elect = Elect::builder(store, support::quick(&me)?).program("cron 1.0").start().await?;
-    let name = me.clone();
-    let schedules = schedule(&elect, move |tick, lease| work(tick, lease, name.clone()))?;
-    for schedule in &schedules {
-        println!("{}: {}", schedule.name(), schedule.timing());
+    let mut kept = Vec::new(); // one that is dropped runs here no more
+    for (name, expression, _) in SCHEDULES {
+        let schedule = schedule(&elect, name, expression).run_with(me.clone(), work)?;
+        println!("{name}: {}", schedule.timing());
+        kept.push(schedule);
     }
     stop.await;
     let closed = elect.close().await;

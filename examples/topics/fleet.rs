@@ -5,19 +5,19 @@
 #[path = "../support/cable.rs"]
 mod cable;
 
-use std::{cell::RefCell, sync::Arc, time::Duration};
+use std::{cell::RefCell, convert::Infallible, sync::Arc, time::Duration};
 
 use cable::Cabled;
 use futures::future::join_all;
 use tenure::{
-    Elect, Event,
-    spread::{Spread, SpreadStatus},
+    Elect, Event, Lease,
+    spread::{Spread, SpreadStatus, Task},
     store::Store,
 };
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::{TOPICS, in_short, registry::Registry, subscribe, support, take_part};
+use crate::{TOPICS, in_short, registry::Registry, spread, subscribe, support};
 
 /// Time between two looks for something to print.
 const LOOK: Duration = Duration::from_millis(200);
@@ -35,15 +35,7 @@ impl Instance {
         registry: &Arc<Registry>,
     ) -> Result<Self, support::Failure> {
         let elect = Elect::builder(store, support::quick(name)?).program("topics 1.0").start().await?;
-        let (registry, me): (_, Arc<str>) = (registry.clone(), name.into());
-        let topics = take_part(&elect, move |task, lease| {
-            let running = registry.begin(task.key(), &me);
-            async move {
-                let ended = subscribe(lease).await;
-                drop(running);
-                ended
-            }
-        })?;
+        let topics = spread(&elect).run_with((registry.clone(), Arc::from(name)), judged)?;
         Ok(Self { elect, topics })
     }
 
@@ -60,6 +52,16 @@ impl Instance {
         }
         printer.look(&self.topics, registry);
     }
+}
+
+/// The job, with its runs in the registry.
+async fn judged(
+    (registry, me): (Arc<Registry>, Arc<str>),
+    task: Task,
+    lease: Lease,
+) -> Result<(), Infallible> {
+    let _running = registry.begin(task.key(), &me);
+    subscribe(task, lease).await
 }
 
 /// Printer of what happens, each line with its time.

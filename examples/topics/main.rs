@@ -22,13 +22,13 @@ use std::{convert::Infallible, time::Duration};
 
 use tenure::{
     Elect, Lease,
-    spread::{Member, Spread, SpreadStatus, Task},
+    spread::{Member, Spread, SpreadBuilder, SpreadStatus, Task},
 };
 
 const TOPICS: usize = 100;
 
 /// Job of a subscription: it gets messages until it is told to stop.
-async fn subscribe(lease: Lease) -> Result<(), Infallible> {
+async fn subscribe(_: Task, lease: Lease) -> Result<(), Infallible> {
     while !lease.is_cancelled() {
         tokio::select! {
             () = lease.cancelled() => {}
@@ -43,13 +43,9 @@ async fn subscribe(lease: Lease) -> Result<(), Infallible> {
     Ok(())
 }
 
-/// Has an instance take part, with a job for each subscription that it gets.
-fn take_part<F: Future<Output = Result<(), Infallible>> + Send + 'static>(
-    elect: &Elect,
-    job: impl Fn(Task, Lease) -> F + Send + Sync + 'static,
-) -> Result<Spread, support::Failure> {
-    let topics = (0..TOPICS).map(|topic| format!("topic-{topic:02}"));
-    Ok(elect.spread("topics").tasks(topics).run(job)?)
+/// The spread of an instance, without its job.
+fn spread(elect: &Elect) -> SpreadBuilder {
+    elect.spread("topics").tasks((0..TOPICS).map(|topic| format!("topic-{topic:02}")))
 }
 
 /// Number of subscriptions of each member.
@@ -83,7 +79,7 @@ async fn main() -> Result<(), support::Failure> {
     let stop = support::stop_signal()?;
     let me = support::process_name();
     let elect = Elect::builder(store, support::quick(&me)?).program("topics 1.0").start().await?;
-    let topics = take_part(&elect, |_, lease| subscribe(lease))?;
+    let topics = spread(&elect).run(subscribe)?;
     tokio::select! {
         () = stop => {}
         () = show(&topics) => {}

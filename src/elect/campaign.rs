@@ -53,7 +53,7 @@ impl CampaignBuilder {
         Self { ask, on_acquired: None, on_lost: None, on_new_leader: None, rest: None }
     }
 
-    /// Called each time the key is acquired. The key is kept when the callback has returned, until it is lost or
+    /// Called each time the key is acquired, beside the job of [`run`](Self::run), in no order. The key is kept when the callback has returned, until it is lost or
     /// [resigned](Campaign::resign); it is [`run`](Self::run) that gives it back. The callback runs under the
     /// lease: it is dropped when its time is over, and the lock is not released before.
     pub fn on_acquired<F>(mut self, callback: impl Fn(Lease) -> F + Send + Sync + 'static) -> Self
@@ -75,8 +75,8 @@ impl CampaignBuilder {
         self
     }
 
-    /// Called whenever the key has a new holder: another instance, this one, or none. Changes that come while
-    /// the callback runs are combined into one.
+    /// Called whenever the key has a new holder: another instance, this one, or none; up to a `poll_interval` after the
+    /// change, that of this instance, too. Changes that come while the callback runs are combined into one.
     pub fn on_new_leader<F>(mut self, callback: impl Fn(Option<HeldBy>) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,

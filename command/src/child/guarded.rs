@@ -16,7 +16,7 @@ use std::{
 
 use rustix::{
     io::Errno,
-    process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, set_child_subreaper, waitid, waitpid},
+    process::{Pid, WaitId, WaitIdOptions, WaitOptions, set_child_subreaper, waitid, waitpid},
 };
 use tenure::store::Presence;
 use tokio::{io::Interest, net::UnixStream};
@@ -243,18 +243,14 @@ fn sweep_orphans(stuck: impl Fn(i32)) {
         // While they are looked for, no guardian is started.
         let spared = spared();
         let mut cannot = kin::kill_children(&spared, &mut Vec::new()).unwrap_or_default();
-        let orphans = kin::descendants(&spared);
-        for orphan in orphans.iter().flatten() {
-            if !kin::signal(*orphan, Signal::KILL) || is_late {
-                cannot.push(orphan.pid);
-            }
-        }
+        let orphans = kin::kill_seen(&spared, is_late);
         let children = kin::children_except(&spared);
         let nobody = if spared.is_empty() {
             !kin::has_children()
         } else {
-            orphans.is_ok_and(|orphans| orphans.is_empty()) && children.as_ref().is_ok_and(Vec::is_empty)
+            matches!(orphans, Ok(None)) && children.as_ref().is_ok_and(Vec::is_empty)
         };
+        cannot.extend(orphans.ok().flatten().unwrap_or_default());
         drop(spared);
         // The kernel's list may leave one out while another ends.
         empty = if nobody { empty + 1 } else { 0 };

@@ -124,6 +124,17 @@ pub(super) fn signal(process: Process, signal: Signal) -> bool {
     open(process).is_none_or(|descriptor| pidfd_send_signal(descriptor, signal) != Err(Errno::PERM))
 }
 
+/// Kills the descendants that are seen, but for these and theirs. Returns those that cannot be ended: all of them if it
+/// is late, or else those that may not be killed. `None` if none is seen.
+pub(super) fn kill_seen(except: &BTreeSet<i32>, is_late: bool) -> io::Result<Option<Vec<i32>>> {
+    let seen = descendants(except)?;
+    if seen.is_empty() {
+        return Ok(None);
+    }
+    let cannot = seen.into_iter().filter(|process| !signal(*process, Signal::KILL) || is_late);
+    Ok(Some(cannot.map(|process| process.pid).collect()))
+}
+
 /// Returns whether this process has children, ended or not. Without one, no process is left whose orphans it adopts:
 /// that is certain, while a look at all processes may miss one that is born while it goes on.
 pub(super) fn has_children() -> bool {

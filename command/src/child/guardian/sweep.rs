@@ -56,18 +56,6 @@ fn ask() -> Vec<OwnedFd> {
     asked
 }
 
-/// Kills all descendants that are seen. Returns them, and those of them that may not be killed.
-fn kill_seen() -> (Vec<i32>, Vec<i32>) {
-    let (mut all, mut refused) = (Vec::new(), Vec::new());
-    for process in kin::descendants(&BTreeSet::new()).unwrap_or_default() {
-        all.push(process.pid);
-        if !kin::signal(process, Signal::KILL) {
-            refused.push(process.pid);
-        }
-    }
-    (all, refused)
-}
-
 impl Sweep {
     pub(super) const fn new(kill_at: Duration) -> Self {
         Self { kill_at, asked: None, killing_since: None, looks: 0, named: BTreeSet::new(), over: false }
@@ -103,7 +91,7 @@ impl Sweep {
                     let _ = pidfd_send_signal(descriptor, Signal::KILL);
                 }
             }
-            None if self.looks == 1 => drop(kill_seen()),
+            None if self.looks == 1 => drop(kin::kill_seen(&nobody, false)),
             None => {}
         }
         let mut stuck = kin::kill_children(&nobody, &mut step.ended).unwrap_or_default();
@@ -112,8 +100,7 @@ impl Sweep {
             return step;
         }
         // Descendants of a child that cannot be ended now. One that is missed is seen by the next look.
-        let (seen, refused) = kill_seen();
-        stuck.extend(if is_late { seen } else { refused });
+        stuck.extend(kin::kill_seen(&nobody, is_late).ok().flatten().unwrap_or_default());
         if is_late {
             stuck.extend(kin::children_except(&nobody).unwrap_or_default());
         }
