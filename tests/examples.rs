@@ -508,7 +508,7 @@ fn the_page_about_a_first_service_names_metrics_variables_and_versions_that_ther
         let (_, value) = rest.split_once(" = ").unwrap();
         value.split(';').next().unwrap().to_owned()
     };
-    let layout = constant("src/store/mongo/documents/fields.rs", "LAYOUT");
+    let layout = constant("src/store/mongo/documents/fields.rs", "LEASE_LAYOUT");
     let plan = constant("src/logic/plan.rs", "PLAN_VERSION");
     let manifest: toml::Table = text("Cargo.toml").parse().unwrap();
     let version = manifest["package"]["version"].as_str().unwrap().rsplit_once('.').unwrap().0;

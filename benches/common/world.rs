@@ -110,7 +110,7 @@ impl World {
         (about.program, about.plan_version) = ("bench".to_owned(), 1);
         let (session, nonce) = (SessionId::from_u128(self.draw().into()), Nonce::new(self.draw()));
         let ttl = Duration::from_secs(30);
-        let open = Open { session, nonce, about, ttl, shares: Vec::new() };
+        let open = Open { session, nonce, about, ttl, shares: Vec::new(), drained: None };
         self.store.open(open, LIMIT).await.expect("the server answers");
         session
     }

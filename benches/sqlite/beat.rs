@@ -25,7 +25,7 @@ pub(crate) async fn with_10_000_keys() {
     let store = place.store();
     let session = SessionId::from_u128(0xbea7);
     let about = About::new("bench".parse().expect("a name"), "pod-1".parse().expect("a name"));
-    let open = Open { session, nonce: Nonce::new(1), about, ttl: TTL, shares: Vec::new() };
+    let open = Open { session, nonce: Nonce::new(1), about, ttl: TTL, shares: Vec::new(), drained: None };
     store.open(open, LIMIT).await.expect("the disk works");
     for keys in (0..KEYS).collect::<Vec<_>>().chunks(1000) {
         let takes: Vec<_> = keys.iter().map(|key| take(session, *key)).collect();

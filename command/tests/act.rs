@@ -61,7 +61,10 @@ async fn a_key_is_asked_back_or_taken() {
     let _ = guard.release().await;
     let acts = said(&folder, &["history", "--actions"]).await;
     let lines: Vec<_> = acts.lines().collect();
-    assert!(lines.len() == 3 && lines[1].contains(" lost ") && lines[1].contains("forced: ops: "), "{acts}");
+    assert!(
+        lines.len() == 3 && lines[1].contains(" lost ") && lines[1].contains("forced: revoked by ops: "),
+        "{acts}"
+    );
     assert!(lines[2].contains(" released ") && lines[2].ends_with("revoked by ops: it hangs"), "{acts}");
     assert_eq!(
         said(&folder, &["release", "report", "--yes"]).await,

@@ -4,21 +4,19 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tenure::{
-    model::{Kind, StoreTime, Why},
-    store::{Drained, Share, StoreExt},
+    model::{Kind, Why},
+    store::{Note, Share, StoreExt},
 };
 
 use crate::{
     looking::{
         CANDIDATE, LIFE, LIMIT, LOCK, LOCK_ID, PAST, RUN, Ran, SESSION, SHARE, World, and, command, fields,
-        item, lead, listing, lock,
+        given_up, item, lead, listing, lock,
     },
     wait::until,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
-const NOTE: &str =
-    "failing since 2025-11-22T04:13:33.123Z, given up 3 times by pod-1, pod-2, pod-3: no route to host";
 
 fn topics() -> Kind {
     Kind::Task("topics".parse().unwrap())
@@ -39,7 +37,7 @@ async fn ls_tells_what_is_held_and_by_whom() {
     let silent = world.silent(7, "pod-7").await;
     world.take(Kind::Lock, "orphan", &silent).await;
     world.take(topics(), "topic-1", &silent).await;
-    world.close_for(Kind::Lock, "closed", &silent, "done", HOUR).await;
+    world.close_for(Kind::Lock, "closed", &silent, Some(Note::Done), HOUR).await;
 
     let ran = world.run(&["ls"]);
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -147,12 +145,14 @@ async fn show_tells_all_of_one_key() {
     drop(waiting.await.unwrap().unwrap());
 
     let silent = world.silent(9, "pod-9").await;
-    world.close_for(topics(), "topic-1", &silent, "done\u{1b}[2J for good", HOUR).await;
+    let (by, why) = ("ops".parse().unwrap(), Why::new("hot\u{1b}[2J for good").unwrap());
+    let note = Note::Revoked { by, why };
+    world.close_for(topics(), "topic-1", &silent, Some(note), HOUR).await;
     let closed = world.run(&["show", "topic-1", "--task", "topics"]);
     assert_eq!(closed.code, 0, "{closed:?}");
     assert!(closed.row("closed").contains("for 59 min"), "{}", closed.out);
     assert!(
-        closed.out.contains("done\u{b7}[2J for good") && !closed.out.contains('\u{1b}'),
+        closed.out.contains("revoked by ops: hot\u{b7}[2J for good") && !closed.out.contains('\u{1b}'),
         "{}",
         closed.out
     );
@@ -281,6 +281,7 @@ async fn spreads_tells_members_tasks_and_what_rests() {
                 ("host", "string"),
                 ("pid", "number"),
                 ("share", "object"),
+                ("drained", "object|null"),
                 ("tasks", "number"),
                 ("failing", "bool"),
                 ("target", "null"),
@@ -337,16 +338,14 @@ async fn spreads_tells_members_tasks_and_what_rests() {
 async fn spreads_tells_of_tasks_that_never_ran_and_who_drained_a_member() {
     let world = World::sqlite();
     let mut share = Share::new("topics".parse().unwrap());
-    let why = Why::new("new kernel").unwrap();
-    let order =
-        Drained { by: "anna".parse().unwrap(), since: StoreTime::from_millis(1_763_784_813_000), why };
-    (share.known, share.draining, share.drained) = (Some(3), true, Some(order));
+    (share.known, share.draining) = (Some(3), true);
     let member = world.session(7, "pod-7", HOUR, vec![share]).await;
+    world.drain(&member, ("anna", "new kernel")).await;
     world.take(topics(), "one", &member).await;
     let ran = world.run(&["spreads", "topics"]);
     assert!(ran.out.contains("3 wanted, 1 ever ran, 2 never"), "{}", ran.out);
     assert!(
-        ran.row("pod-7").contains("drained since 2025-11-22T04:13:33Z by anna: new kernel"),
+        ran.row("pod-7").contains("drained since 20") && ran.row("pod-7").contains("Z by anna: new kernel"),
         "{}",
         ran.out
     );
@@ -362,7 +361,7 @@ async fn spreads_tells_what_nobody_has_and_why() {
         .session(7, "pod-7", Duration::from_millis(1), vec![Share::new("topics".parse().unwrap())])
         .await;
     world.take(topics(), "lost", &silent).await;
-    world.close_for(topics(), "resting", &silent, NOTE, HOUR).await;
+    world.close_for(topics(), "resting", &silent, Some(given_up()), HOUR).await;
     tokio::time::sleep(Duration::from_millis(5)).await;
     let ran = world.run(&["spreads", "topics"]);
     assert_eq!(ran.code, 0, "{ran:?}");

@@ -21,7 +21,7 @@ use tenure::{
 
 use crate::{
     cli::{Running, bare, output, stderr, stdout},
-    looking::{LIFE, LOCK, SESSION, World, and, fields, item, listing},
+    looking::{LIFE, LOCK, SESSION, World, and, fields, given_up, item, listing},
     support::mongod::{Deployment, shared_single},
 };
 
@@ -44,9 +44,7 @@ async fn the_listings_are_the_same_on_a_server() {
         .session(7, "pod-7", Duration::from_millis(1), vec![Share::new("topics".parse().unwrap())])
         .await;
     world.take(topics(), "lost", &silent).await;
-    let note =
-        "failing since 2025-11-22T04:13:33.123Z, given up 3 times by pod-1, pod-2, pod-3: no route to host";
-    world.close_for(topics(), "resting", &silent, note, HOUR).await;
+    world.close_for(topics(), "resting", &silent, Some(given_up()), HOUR).await;
 
     let failed = |json: &Value| json["items"].as_array().unwrap().iter().any(|item| item["failures"] == 1);
     let schedules = world.json_until(&["schedules"], failed).await;

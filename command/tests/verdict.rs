@@ -7,9 +7,9 @@ use tenure::{
     Clock,
     model::{Entry, Kind, Outcome, Rules, RunId, ScheduleId, SessionId, SpreadName, StoreTime, Term, Why},
     store::{
-        About, Beat, BeatWrite, Candidate, Claim, Define, Drained, FOR_GOOD, FinishRun, Instruction,
-        MemoryStore, Nonce, Open, Release, ReleaseTo, RunNow, ScheduleSeen, Share, Store, StoreExt, Take,
-        TakeAnswer, Ticket, Wait,
+        About, Beat, BeatWrite, Candidate, Claim, Define, FOR_GOOD, FailureRow, FinishRun, Instruction,
+        MemoryStore, Nonce, Note, Open, Release, ReleaseTo, Revocation, RunNow, ScheduleSeen, Share, Store,
+        StoreExt, Take, TakeAnswer, Ticket, Topic, Wait,
     },
     testing::TestClock,
 };
@@ -60,7 +60,7 @@ impl Fleet {
         about.pid = number.filter(|pid| *pid > 1000).unwrap_or_default();
         about.plan_version = version;
         let (session, nonce) = (SessionId::from_u128(self.number().into()), Nonce::new(self.number()));
-        let open = Open { session, nonce, about, ttl, shares: vec![share.clone()] };
+        let open = Open { session, nonce, about, ttl, shares: vec![share.clone()], drained: None };
         self.store().open(open, LIMIT).await.unwrap();
         self.alive.push((session, vec![share]));
         Candidate::new(session, Ticket::new(1), ttl, holder.parse().unwrap())
@@ -96,10 +96,10 @@ impl Fleet {
         key: &str,
         by: &Candidate,
         term: Term,
-        note: Option<&str>,
+        note: Option<Note>,
         then: ReleaseTo,
     ) {
-        let (lock, note) = (lock(kind.clone(), key), note.map(Why::shortened));
+        let lock = lock(kind.clone(), key);
         let release = Release { lock, session: by.session, term, note, then };
         self.store().release(vec![release], LIMIT).await.unwrap();
     }
@@ -192,6 +192,10 @@ fn list(digest: u64, known: u32, since: StoreTime) -> Share {
     })
 }
 
+fn given_up(since: StoreTime, by: &str, error: &str) -> Note {
+    Note::Failing(FailureRow::begun(since, &by.parse().unwrap(), error))
+}
+
 fn told(grade: Grade, says: &str, command: &str) -> (Grade, String, String) {
     (grade, says.to_owned(), command.to_owned())
 }
@@ -202,9 +206,12 @@ async fn tasks_that_run_nowhere_are_told_with_the_reason_of_each_member() {
     let (one, two) = (fleet.join("worker-1", share(2)).await, fleet.join("worker-2", share(2)).await);
     let mut drained = share(20);
     drained.draining = true;
-    let (by, why) = ("anna".parse().unwrap(), Why::shortened("new kernel"));
-    drained.drained = Some(Drained { by, since: fleet.clock.wall(), why });
     let three = fleet.join("worker-3", drained).await;
+    let drain = async |fleet: &Fleet, order| {
+        let (session, tell) = (three.session, Topic::Session(three.session));
+        fleet.store().revoke(Revocation::Drain { session, order, tell }, LIMIT).await.unwrap();
+    };
+    drain(&fleet, Some(("anna".parse().unwrap(), Why::shortened("new kernel")))).await;
     for (key, by) in [("t1", &one), ("t2", &one), ("t3", &two), ("t4", &two)] {
         fleet.take(&tasks, key, by, &[]).await;
     }
@@ -221,6 +228,7 @@ async fn tasks_that_run_nowhere_are_told_with_the_reason_of_each_member() {
     let says = "worker-3 was drained by anna: new kernel";
     assert_eq!(fleet.told("draining").await, told(Grade::Passing, says, "tenure undrain worker-3"));
     // Without a drained member, more room is what helps.
+    drain(&fleet, None).await;
     let session = fleet.alive.pop().unwrap().0;
     fleet.alive.push((session, vec![share(0)]));
     fleet.pass(SECOND).await;
@@ -307,9 +315,9 @@ async fn a_member_that_has_all_the_failures_is_blamed_and_tasks_that_rest_are_to
     let since = fleet.clock.wall();
     for key in &keys[6..] {
         let term = fleet.take(&tasks, key, &bad, &[]).await;
-        let note = format!("failing since {since}, given up once by host-3: consume cannot be started");
+        let note = given_up(since, "host-3", "consume cannot be started");
         let then = ReleaseTo::ClosedFor(10 * MINUTE);
-        fleet.leave(&tasks, key, &bad, term, Some(&note), then).await;
+        fleet.leave(&tasks, key, &bad, term, Some(note), then).await;
     }
     fleet.pass(10 * SECOND).await;
     let says = "host-3: all 6 failures of topics, the others none: consume cannot be started";
@@ -333,8 +341,8 @@ async fn tasks_that_rest_with_errors_of_their_own_are_counted_and_their_spread_i
     for number in 1..=6 {
         let (key, died) = (format!("t{number}"), format!("its holders died: pid {number}"));
         let term = fleet.take(&tasks, &key, &one, &[]).await;
-        let note = format!("failing since {since}, given up once by host-1: {died}");
-        fleet.leave(&tasks, &key, &one, term, Some(&note), ReleaseTo::ClosedFor(10 * MINUTE)).await;
+        let note = given_up(since, "host-1", &died);
+        fleet.leave(&tasks, &key, &one, term, Some(note), ReleaseTo::ClosedFor(10 * MINUTE)).await;
     }
     fleet.pass(10 * SECOND).await;
     let told = fleet.told("rests").await;
@@ -425,8 +433,8 @@ async fn one_task_that_fails_once_is_passing_and_several_are_a_warning() {
     }
     let fail = async |fleet: &Fleet, key: &str| {
         let term = fleet.take(&tasks, key, &one, &[]).await;
-        let note = format!("failing since {}, given up once by host-1: no answer", fleet.clock.wall());
-        fleet.leave(&tasks, key, &one, term, Some(&note), ReleaseTo::Free).await;
+        let note = given_up(fleet.clock.wall(), "host-1", "no answer");
+        fleet.leave(&tasks, key, &one, term, Some(note), ReleaseTo::Free).await;
         fleet.take(&tasks, key, &two, &[]).await;
     };
     fail(&fleet, "t8").await;

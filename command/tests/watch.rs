@@ -115,7 +115,7 @@ async fn a_watch_that_nobody_reads_ends() {
     drop(lines);
     // Again and again: a process that another test starts may keep the pipe open for a moment.
     let ended = until("its end", async || {
-        world.close_for(Kind::Lock, "report", &silent, "", Duration::ZERO).await;
+        world.close_for(Kind::Lock, "report", &silent, None, Duration::ZERO).await;
         child.try_wait().unwrap().ok_or("it goes on")
     });
     assert_eq!(ended.await.code(), Some(0));

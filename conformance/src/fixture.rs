@@ -157,6 +157,7 @@ impl Fixture {
             about: self.about(),
             ttl: TTL,
             shares: Vec::new(),
+            drained: None,
         }
     }
 

@@ -256,13 +256,18 @@ pub async fn news_of_a_member_are_hinted(fixture: &Fixture) {
     listener.hears_of(session).await;
 }
 
-/// With the hint a request does not wait for the next beat.
+/// With the hint a request or an order does not wait for the next beat.
 pub async fn a_holder_that_is_asked_for_a_lock_gets_a_hint(fixture: &Fixture) {
     let session = fixture.opened().await.id;
     let mut listener = Listener::new(fixture, [Topic::Session(session), fixture.topic("import")]).await;
     for lock in [fixture.lock("report"), fixture.task("import", "orders")] {
         let held = fixture.held(&lock, session, 1).await;
         sure(fixture.store().revoke(Revocation::Ask { session, request: request(&held) }, LIMIT)).await;
+        listener.hears_that_asked(session).await;
+    }
+    for tell in [Topic::Session(session), fixture.topic("import")] {
+        let order = Some((holder("admin"), why("it is repaired")));
+        sure(fixture.store().revoke(Revocation::Drain { session, order, tell }, LIMIT)).await;
         listener.hears_that_asked(session).await;
     }
 }

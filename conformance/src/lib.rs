@@ -246,7 +246,7 @@ macro_rules! conformance_tests {
             requests_beyond_the_limit_are_refused_until_some_are_heard
             force_takes_a_lock_away
             force_takes_one_lock_only
-            force_says_as_much_as_there_is_room_for
+            an_order_to_drain_is_kept_until_it_is_taken_back
             force_names_a_term
             force_needs_a_holder
             reopening_opens_what_is_kept_closed

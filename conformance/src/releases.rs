@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::fixture::{Fixture, LIMIT, TTL, sure, why};
+use crate::fixture::{Fixture, LIMIT, TTL, sure};
 use tenure::{
-    model::Term,
-    store::{Ended, LockSeen, Release, ReleaseAnswer, ReleaseTo, StoreExt, Wait},
+    model::{StoreTime, Term},
+    store::{DeathRow, Ended, LockSeen, Note, Release, ReleaseAnswer, ReleaseTo, StoreExt, Wait},
 };
 
 /// Long enough to be over only when the test is.
@@ -16,20 +16,19 @@ pub async fn a_release_keeps_the_record_and_its_term(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let by = fixture.talkative(fixture.session(), 1);
     let held = fixture.taken(&lock, &by).await;
-    let note = Some(why("done: $0 left"));
     let release = Release {
         lock: lock.clone(),
         session: by.session,
         term: held.term,
-        note: note.clone(),
+        note: Some(Note::Done),
         then: ReleaseTo::Free,
     };
     fixture.release_as(release).await;
     let record = fixture.record(&lock).await;
     assert_eq!((record.term, &record.holding, record.closed), (held.term, &None, None));
     let [past] = &record.past[..] else { panic!("one holder must be remembered, not {:?}", record.past) };
-    assert_eq!((&past.holder, &past.who, &past.note), (&by.holder, &by.who, &note));
-    assert_eq!((past.term, past.how), (held.term, Ended::Released));
+    assert_eq!((&past.holder, &past.who, &past.note), (&by.holder, &by.who, &Some(Note::Done)));
+    assert_eq!((past.term, past.session, past.how), (held.term, Some(by.session), Ended::Released));
     assert_eq!(Some(past.from), held.holding.map(|held| held.acquired_at), "since it was granted");
     assert!(past.to >= past.from, "nobody held a lock until before it was granted");
 }
@@ -143,7 +142,7 @@ pub async fn a_hand_over_grants_the_lock_as_the_waiter_asked(fixture: &Fixture) 
         lock: lock.clone(),
         session: former,
         term: held.term,
-        note: Some(why("you are next")),
+        note: Some(Note::Dying(DeathRow { deaths: u32::MAX, since: StoreTime::from_millis(-1) })),
         then: ReleaseTo::HandTo(Box::new(waiter.clone())),
     };
     fixture.release_as(release.clone()).await;
@@ -152,7 +151,8 @@ pub async fn a_hand_over_grants_the_lock_as_the_waiter_asked(fixture: &Fixture) 
     assert_eq!(record.holding.as_ref().map(|held| &held.by), Some(&waiter), "as the waiter asked");
     assert_eq!(record.closed, None);
     let [past] = &record.past[..] else { panic!("one holder must be remembered, not {:?}", record.past) };
-    assert_eq!((past.term, past.how, &past.note), (held.term, Ended::HandedOver, &release.note));
+    assert_eq!((past.term, past.session), (held.term, Some(former)));
+    assert_eq!((past.how, &past.note), (Ended::HandedOver, &release.note));
 
     fixture.release_as(release).await;
     assert_eq!(fixture.record(&lock).await, record, "a hand-over sent again must change nothing");

@@ -4,10 +4,10 @@ use futures::{StreamExt, stream};
 
 use crate::fixture::{Fixture, LIMIT, holder, sure, value, why};
 use tenure::{
-    model::{LockId, SessionId, Term, Why},
+    model::{Holder, LockId, SessionId, Term, Why},
     store::{
-        BeatWrite, Ended, LockSeen, MAX_REQUESTS, Refusal, ReleaseTo, Request, Revocation, RevokeAnswer,
-        SessionSeen, SetAnswer, StoreExt,
+        BeatWrite, Drained, Ended, LockSeen, MAX_REQUESTS, Refusal, ReleaseTo, Request, Revocation,
+        RevokeAnswer, SessionSeen, SetAnswer, StoreExt, Topic,
     },
 };
 
@@ -148,6 +148,32 @@ pub async fn requests_beyond_the_limit_are_refused_until_some_are_heard(fixture:
     assert_eq!(requests(&fixture.seen(session).await), [most[0].clone(), last.clone()]);
 }
 
+/// With every beat, whatever beats say, until it is taken back. A dead session cannot be told.
+pub async fn an_order_to_drain_is_kept_until_it_is_taken_back(fixture: &Fixture) {
+    let session = fixture.opened().await.id;
+    let drain = async |order: Option<(Holder, Why)>| {
+        let order = Revocation::Drain { session, order, tell: Topic::Session(session) };
+        sure(fixture.store().revoke(order, LIMIT)).await
+    };
+    let drained = async || {
+        let seen = fixture.seen(session).await;
+        let record = seen.record().unwrap_or_else(|| panic!("the session must be there, not {seen:?}"));
+        record.drained.clone().map(|Drained { by, why, since }| (by, why, since >= record.started))
+    };
+    let by = holder("$ops");
+    assert_eq!(drained().await, None);
+    for reason in ["{$disk}", "the \"second\" order\0"] {
+        assert_eq!(drain(Some((by.clone(), why(reason)))).await, RevokeAnswer::Asked);
+        let beat = if reason.starts_with('{') { 1 } else { 2 };
+        fixture.send(&fixture.beat(session, beat)).await;
+        assert_eq!(drained().await, Some((by.clone(), why(reason), true)), "dated by the store's clock");
+    }
+    assert_eq!(drain(None).await, RevokeAnswer::Asked);
+    assert_eq!(drained().await, None);
+    fixture.declare_dead(session).await;
+    assert_eq!(drain(Some((by, why("too late")))).await, RevokeAnswer::NotHeld);
+}
+
 /// The lock is free at once, and the record says by whom and why.
 pub async fn force_takes_a_lock_away(fixture: &Fixture) {
     let lock = fixture.lock("report");
@@ -159,6 +185,7 @@ pub async fn force_takes_a_lock_away(fixture: &Fixture) {
     assert_eq!((&freed.holding, freed.closed, freed.term), (&None, None, held.term));
     let [past] = &freed.past[..] else { panic!("one holder must be remembered, not {:?}", freed.past) };
     assert_eq!((past.term, past.how, &past.who), (held.term, Ended::Forced, &by.who));
+    assert_eq!(past.session, Some(by.session), "the session that held it must be known");
     assert_eq!(past.note, Some(request.note()), "the record must say by whom and why");
     assert_eq!(fixture.record(&lock).await, *freed);
     assert_eq!(force(fixture, &request).await, answer, "sent again, it was done before");
@@ -179,18 +206,6 @@ pub async fn force_takes_one_lock_only(fixture: &Fixture) {
     force(fixture, &request(&taken, held.term, "it hangs")).await;
     assert_eq!(fixture.record(&kept.id).await, kept);
     assert_eq!(fixture.seen(session).await, alive);
-}
-
-/// A note of a long name and a long reason is cut, not refused.
-pub async fn force_says_as_much_as_there_is_room_for(fixture: &Fixture) {
-    let lock = fixture.lock("report");
-    let held = fixture.held(&lock, fixture.session(), 1).await;
-    let long = Request {
-        by: holder(&"é".repeat(64)),
-        ..request(&lock, held.term, &"👑".repeat(Why::MAX_BYTES / 4))
-    };
-    force(fixture, &long).await;
-    assert_eq!(fixture.record(&lock).await.past[0].note, Some(long.note()));
 }
 
 /// A lock that has changed hands since is not meant.

@@ -27,11 +27,6 @@ fn shares() -> Vec<Share> {
             draining: true,
             digest: 1 << 63,
             reserved: Duration::from_millis(1),
-            drained: Some(Drained {
-                by: name(Holder::new("$ops")),
-                since: StoreTime::from_millis(1_763_784_813_123),
-                why: Why::shortened("$why \"\0"),
-            }),
         ),
     ]
 }
@@ -53,7 +48,12 @@ pub async fn an_opened_session_is_as_it_was_asked_for(fixture: &Fixture) {
         plan_version: u32::MAX,
     );
     let ttl = Duration::from_millis(30_001);
-    let open = Open { about, ttl, shares: shares(), ..fixture.opening() };
+    let drained = Some(Drained {
+        by: name(Holder::new("$ops")),
+        since: StoreTime::from_millis(1_763_784_813_123),
+        why: Why::shortened("$why \"\0"),
+    });
+    let open = Open { about, ttl, shares: shares(), drained, ..fixture.opening() };
     let record = alive(fixture.open(&open).await);
     let expected = with!(
         SessionRecord::opened(open.session, open.about, open.nonce, ttl, record.started);
@@ -62,6 +62,7 @@ pub async fn an_opened_session_is_as_it_was_asked_for(fixture: &Fixture) {
         stalled_since: None,
         death: None,
         shares: open.shares,
+        drained: open.drained,
         requests: Vec::new(),
     );
     assert_eq!(record, expected, "the record must say what the opening said");

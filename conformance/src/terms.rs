@@ -2,9 +2,10 @@
 
 use crate::fixture::{Fixture, LIMIT, granted, holder, name, sure, why};
 use tenure::{
-    model::Who,
+    model::{StoreTime, Who},
     store::{
-        Ended, LockRecord, PAST_HOLDERS, Release, ReleaseTo, Request, Revocation, RevokeAnswer, StoreExt,
+        Ended, FailureRow, LockRecord, Note, PAST_HOLDERS, Release, ReleaseTo, Request, Revocation,
+        RevokeAnswer, StoreExt,
     },
 };
 
@@ -80,7 +81,8 @@ pub async fn the_last_holders_are_remembered(fixture: &Fixture) {
         by.holder = holder(&format!("pod-{turn}"));
         by.who = (turn % 2 == 0).then(|| name(Who::new(format!("part {turn}"))));
         let record = fixture.taken(&lock, &by).await;
-        let note = (turn % 3 == 0).then(|| why(&format!("note {turn}")));
+        let row = || FailureRow::begun(StoreTime::from_millis(-1), &by.holder, &format!("error {turn}"));
+        let note = (turn % 3 == 0).then(|| Note::Failing(row()));
         let release = Release {
             lock: lock.clone(),
             session,

@@ -1,9 +1,9 @@
 //! Texts: what means something to a database, a shell or a person means nothing here.
 
-use crate::fixture::{Fixture, LIMIT, TTL, all_pages, name, sure, value, why};
+use crate::fixture::{Fixture, LIMIT, TTL, all_pages, holder, name, sure, value, why};
 use tenure::{
-    model::{Holder, Key, Kind, LockId, Namespace, Value, Who, Why},
-    store::{LockRecord, LockSeen, ReleaseTo, StoreExt, Wait},
+    model::{Holder, Key, Kind, LockId, Namespace, StoreTime, Value, Who, Why},
+    store::{FailureRow, LockRecord, LockSeen, Note, ReleaseTo, StoreExt, Wait},
 };
 
 /// Texts that mean something elsewhere, and pairs that only a careless eye takes for one another.
@@ -106,18 +106,20 @@ pub async fn any_text_may_be_said_of_a_lock(fixture: &Fixture) {
         let queue = sure(fixture.store().waiters(lock.clone(), 2, LIMIT)).await;
         let queue: Vec<_> = queue.waiters.into_iter().map(|waiter| waiter.by).collect();
         assert_eq!(queue, std::slice::from_ref(&second), "it must stand in the queue as was said");
+        let row = FailureRow::begun(StoreTime::from_millis(1_763_784_813_123), &first.holder, reason);
+        let note = Note::Failing(row.followed_by(&second.holder, reason).followed_by(&holder("$a"), reason));
         let release = tenure::store::Release {
             lock: lock.clone(),
             session: first.session,
             term: record.term,
-            note: Some(why(reason)),
+            note: Some(note.clone()),
             then: ReleaseTo::HandTo(Box::new(second.clone())),
         };
         fixture.release_as(release).await;
         let record = fixture.record(&lock).await;
         assert_eq!(record.holding.as_ref().map(|held| &held.by), Some(&second), "handed over as was said");
         let past = &record.past[0];
-        assert_eq!((&past.holder, &past.who, &past.note), (&first.holder, &first.who, &Some(why(reason))));
+        assert_eq!((&past.holder, &past.who, &past.note), (&first.holder, &first.who, &Some(note)));
     }
 }
 

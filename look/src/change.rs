@@ -11,7 +11,7 @@ use tenure::{
     model::{
         Entry, Holder, LockId, Outcome, RunId, RunRecord, ScheduleName, SessionId, StoreTime, Term, Why,
     },
-    store::{Ended, LockRecord, Past, Pause, RunNow, ScheduleRecord, SessionRecord, TaskNote},
+    store::{Ended, LockRecord, Note, Past, Pause, RunNow, ScheduleRecord, SessionRecord},
 };
 
 /// Records of one look.
@@ -57,9 +57,9 @@ pub enum ChangeKind {
         after: Option<PreviousHolder>,
     },
     /// A holder gave a key up.
-    Released { lock: LockId, holder: Holder, term: Term, how: Ended, note: Option<Why> },
+    Released { lock: LockId, holder: Holder, term: Term, how: Ended, note: Option<Note> },
     /// A holder lost a key; how, if that is known.
-    Lost { lock: LockId, holder: Holder, term: Term, how: Option<Ended>, note: Option<Why> },
+    Lost { lock: LockId, holder: Holder, term: Term, how: Option<Ended>, note: Option<Note> },
     /// An instance has opened a session.
     InstanceStarted { session: SessionId, holder: Holder, host: String, pid: u32, program: String },
     /// An instance fell silent: its last beat, at that time, is older than its ttl.
@@ -138,10 +138,10 @@ impl Change {
             ChangeKind::Lost { .. } | ChangeKind::InstanceDied { .. } | ChangeKind::InstanceSilent { .. } => {
                 Severity::Loss
             }
-            ChangeKind::Released { note: Some(note), .. } => match TaskNote::read(note) {
-                Some(TaskNote::Revoked { .. }) => Severity::Person,
-                Some(_) => Severity::Failure,
-                None => Severity::Other,
+            ChangeKind::Released { note: Some(note), .. } => match note {
+                Note::Revoked { .. } => Severity::Person,
+                Note::Failing(_) | Note::Dying(_) => Severity::Failure,
+                _ => Severity::Other,
             },
             ChangeKind::Paused { .. }
             | ChangeKind::Resumed { .. }
@@ -304,15 +304,13 @@ fn ended(lock: &LockId, past: &Past) -> ChangeKind {
     }
 }
 
-fn lost(lock: &LockId, holder: &Holder, term: Term, how: Option<Ended>, note: Option<Why>) -> ChangeKind {
+fn lost(lock: &LockId, holder: &Holder, term: Term, how: Option<Ended>, note: Option<Note>) -> ChangeKind {
     ChangeKind::Lost { lock: lock.clone(), holder: holder.clone(), term, how, note }
 }
 
 fn session(was: Option<Liveness>, record: &SessionRecord, life: Liveness, found: &mut Vec<Change>) {
     let (id, holder) = (record.id, record.about.holder.clone());
-    if let Some(order) =
-        record.shares.iter().find_map(|share| share.drained.clone()).filter(|_| was.is_none())
-    {
+    if let Some(order) = record.drained.clone().filter(|_| was.is_none()) {
         let what = ChangeKind::Drained { session: id, holder: holder.clone(), by: order.by, why: order.why };
         found.push(Change { at: order.since, what });
     }

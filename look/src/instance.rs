@@ -165,8 +165,8 @@ mod tests {
 
     use super::*;
     use tenure::{
-        model::{LockId, Term, Why},
-        store::{About, Candidate, Ended, Holding, Nonce, Past, TaskNote, Ticket},
+        model::{LockId, Term},
+        store::{About, Candidate, Ended, FailureRow, Holding, Nonce, Note, Past, Ticket},
     };
 
     fn at(seconds: i64) -> StoreTime {
@@ -188,12 +188,7 @@ mod tests {
         // The first one gave up three tasks, which the second one has had since then; of the other spread one of two.
         let (one, two) = (&sessions[0], &sessions[1]);
         let mut past = Past::new(one.about.holder.clone(), Term::new(7), at(5), at(10), Ended::Released);
-        let note = format!("failing since {}, given up once by {}: no such file", at(5), one.about.holder);
-        past.note = Some(Why::new(&note).unwrap());
-        assert!(matches!(
-            TaskNote::read(past.note.as_ref().unwrap()),
-            Some(TaskNote::GivenUp { tries: 1, .. })
-        ));
+        past.note = Some(Note::Failing(FailureRow::begun(at(5), &one.about.holder, "no such file")));
         let lock = |key: usize| {
             let kind = Kind::of_tasks(if key < 3 { &spread } else { &other });
             let id = LockId { namespace: "n".parse().unwrap(), kind, key: key.to_string().parse().unwrap() };

@@ -9,8 +9,8 @@ use tenure::{
     Clock, StoreError, SystemClock,
     model::{Holder, LockId, Namespace, ScheduleId, ScheduleName, SessionId, StoreTime, Term, Why},
     store::{
-        Instruction, LockSeen, Refusal, Request, Revocation, RevokeAnswer, RunNow, ScheduleRecord,
-        ScheduleSeen, SessionRecord, SessionSeen, Store, StoreExt,
+        About, Instruction, LockSeen, Refusal, Request, Revocation, RevokeAnswer, RunNow, ScheduleRecord,
+        ScheduleSeen, SessionRecord, SessionSeen, Store, StoreExt, Topic,
     },
 };
 
@@ -190,27 +190,27 @@ impl Operator {
 
     // ----- instances
 
-    /// Asks an instance to [drain](Request::drain): it gives its tasks and schedules to others, one after the other, and
-    /// takes none. Returns its name.
+    /// Orders an instance to drain: it gives its tasks and schedules to others, one after the other, and takes none, as
+    /// [`Spread::drain`](tenure::spread::Spread::drain) does for one spread. That holds until it is
+    /// [undrained](Self::undrain) or its process ends, once a beat has read the order, also for spreads that it joins
+    /// later. Locks and campaigns are not concerned. Returns its name.
     ///
     /// # Errors
     ///
     /// No living instance of the namespace has that session, the record cannot be used, or the store does not answer.
     pub async fn drain(&self, session: SessionId, why: &Why) -> Result<Holder, NotDone> {
         let record = self.living(session).await?;
-        let request = Request::drain(&record, self.by.clone(), why.clone(), identity());
-        self.ask(&record, request, "drain", why).await
+        self.order(&record, Some((self.by.clone(), why.clone())), "drain", why).await
     }
 
-    /// Asks an instance to accept tasks again. Returns its name.
+    /// Has an instance accept tasks again. A spread that the program drains itself stays drained. Returns its name.
     ///
     /// # Errors
     ///
     /// As [`drain`](Self::drain).
     pub async fn undrain(&self, session: SessionId, why: &Why) -> Result<Holder, NotDone> {
         let record = self.living(session).await?;
-        let request = Request::undrain(&record, self.by.clone(), why.clone(), identity());
-        self.ask(&record, request, "undrain", why).await
+        self.order(&record, None, "undrain", why).await
     }
 
     async fn living(&self, session: SessionId) -> Result<SessionRecord, NotDone> {
@@ -222,15 +222,18 @@ impl Operator {
         }
     }
 
-    async fn ask(
+    async fn order(
         &self,
         record: &SessionRecord,
-        request: Request,
+        order: Option<(Holder, Why)>,
         action: &str,
         why: &Why,
     ) -> Result<Holder, NotDone> {
-        let holder = &record.about.holder;
-        match self.revoke(holder, Revocation::Ask { session: record.id, request }).await? {
+        let (session, About { holder, namespace, .. }) = (record.id, &record.about);
+        let spread =
+            record.shares.first().map(|share| Topic::Spread(namespace.clone(), share.spread.clone()));
+        let tell = spread.unwrap_or(Topic::Session(session));
+        match self.revoke(holder, Revocation::Drain { session, order, tell }).await? {
             RevokeAnswer::Asked => {
                 self.log(action, holder, why);
                 Ok(holder.clone())
@@ -344,11 +347,6 @@ impl Operator {
 
 fn refused(name: &(dyn fmt::Display + Sync), refusal: Refusal) -> NotDone {
     NotDone::Refused { name: name.to_string(), refusal }
-}
-
-/// A time that tells a request from an earlier one of the same words. It is compared with nothing.
-fn identity() -> StoreTime {
-    SystemClock::new().wall()
 }
 
 fn changed(lock: &LockId) -> NotDone {

@@ -44,9 +44,9 @@ pub fn value(value: &Value) -> String {
     std::str::from_utf8(bytes).map_or_else(|_| digits(), one_line)
 }
 
-/// Returns the unusual terms of a share: `cap 5, draining`.
+/// Returns the unusual terms of a share: `cap 5, draining`. `drained` is the order that its instance has.
 #[must_use]
-pub fn terms(share: &Share) -> String {
+pub fn terms(share: &Share, drained: Option<&Drained>) -> String {
     let mut terms = Vec::new();
     if share.cap < u32::MAX {
         terms.push(format!("cap {}", share.cap));
@@ -54,7 +54,7 @@ pub fn terms(share: &Share) -> String {
     if share.weight != 1 {
         terms.push(format!("weight {}", share.weight));
     }
-    if let Some(Drained { by, since, why }) = &share.drained {
+    if let Some(Drained { by, since, why }) = drained {
         terms.push(format!("drained since {since} by {by}: {why}"));
     } else if share.draining {
         terms.push("draining".to_owned());

@@ -74,7 +74,7 @@ use tenure::{
     ElectConfig,
     clock::Clock,
     model::{Key, Kind, LockId, ScheduleId, ScheduleName, SessionId, Term},
-    store::{LockRecord, StoreExt},
+    store::{Ended as HowEnded, LockRecord, Note, StoreExt},
     testing::TestClock,
 };
 
@@ -669,13 +669,12 @@ fn gave_up(lock: &LockRecord) -> Vec<(usize, usize)> {
     let Some(key) = key_of(&lock.id.key).filter(|key| is_task(*key)) else { return Vec::new() };
     let mut by = Vec::new();
     for past in &lock.past {
-        let note = past.note.as_ref().map_or("", |note| note.as_str());
-        if past.how == tenure::store::Ended::Forced || note.starts_with("revoked by ") {
-            by.push(past.holder.as_str());
+        match &past.note {
+            Some(Note::Failing(row)) => by.extend(row.by.iter().map(AsRef::as_ref)),
+            Some(Note::Revoked { .. }) => by.push(past.holder.as_str()),
+            _ if past.how == HowEnded::Forced => by.push(past.holder.as_str()),
+            _ => {}
         }
-        let names = note.strip_prefix("failing since ").and_then(|note| note.split_once(" by "));
-        let names = names.and_then(|(_, rest)| rest.split_once(": "));
-        by.extend(names.into_iter().flat_map(|(names, _)| names.split(", ")));
     }
     by.into_iter().filter_map(|name| Some((key, name.strip_prefix("pod-")?.parse().ok()?))).collect()
 }

@@ -14,7 +14,7 @@ use crate::{
     clock::Moment,
     logic::{flaw::Flaw, key::Handback, session::LONGEST_ATTEMPT},
     model::{Kind, LockId, Loss, StoreTime, Term},
-    store::{Presence, Release, ReleaseTo, Ticket, revoked},
+    store::{Note, Presence, Release, ReleaseTo, Ticket},
     sync::locked,
 };
 
@@ -410,7 +410,7 @@ impl LeaseCell {
             // Of a task its spread says more. A lock that was taken by force has its note already, under its term.
             let is_asked_back = self.lock.kind == Kind::Lock && state.cut_at.is_none();
             if let Some(Loss::Revoked { by, why }) = state.loss.as_ref().filter(|_| is_asked_back) {
-                handback.note.get_or_insert_with(|| revoked(by, why));
+                handback.note.get_or_insert_with(|| Note::Revoked { by: by.clone(), why: why.clone() });
             }
             if matches!(state.owner, OwnerState::Holds) {
                 state.owner = OwnerState::Done(handback, life);

@@ -28,8 +28,8 @@ use crate::{
     },
     model::{LockId, Loss, SessionId, SpreadName, Term},
     store::{
-        About, BeatWrite, Death, Declaration, Drained, Evidence, Nonce, Open, Presence, Request, SessionSeen,
-        Store, StoreExt,
+        About, Beat, BeatWrite, Death, Declaration, Drained, Evidence, Nonce, Open, Presence, Request,
+        SessionSeen, Store, StoreExt,
     },
     sync::caught,
     words,
@@ -201,6 +201,7 @@ impl Keeper {
             attempts: FuturesUnordered::new(),
             opened: false,
             heard: BTreeSet::new(),
+            read: Beat::new(0),
             shares: 0,
             said: BTreeSet::new(),
             brought: BTreeMap::new(),
@@ -258,6 +259,8 @@ struct SessionTask {
     opened: bool,
     /// Requests that were passed on; the next beat says so.
     heard: BTreeSet<(LockId, Term)>,
+    /// The latest beat whose record was read: the answer to an earlier one may come later.
+    read: Beat,
     /// The version of the shares that its record has.
     shares: u64,
     /// Spreads that any attempt so far said it takes part in.
@@ -280,10 +283,11 @@ impl SessionTask {
         match action {
             Action::Open { nonce, limit } => {
                 let (version, shares) = self.engine.spreads.shares();
+                let drained = self.engine.drained.borrow().clone();
                 self.said.extend(shares.iter().map(|share| share.spread.clone()));
                 self.brought.insert(nonce, version);
-                let open =
-                    Open { session: id, nonce, about: self.about(), ttl: self.engine.times.ttl, shares };
+                let (about, ttl) = (self.about(), self.engine.times.ttl);
+                let open = Open { session: id, nonce, about, ttl, shares, drained };
                 let store = self.store.clone();
                 self.attempt(now, nonce, limit, async move { store.open(open, limit).await });
             }
@@ -368,6 +372,10 @@ impl SessionTask {
                 if let Some(record) = sighting.record() {
                     if sighting.bears(nonce) {
                         self.engine.record_store_time(sent, record.beat_at);
+                        if record.is_alive() && record.beat >= self.read {
+                            self.read = record.beat;
+                            self.drain(record.drained.as_ref());
+                        }
                     }
                     self.session.opened(record.started);
                     self.heard.retain(|(lock, term)| {
@@ -396,10 +404,6 @@ impl SessionTask {
                 continue;
             }
             news = true;
-            if let Some(drained) = request.drains(self.session.id) {
-                self.drain(drained, &request);
-                continue;
-            }
             match self.session.lease(&request.lock, request.term) {
                 Some(lease) => lease.cancel(&Loss::Revoked { by: request.by, why: request.why }),
                 None => self.session.ask(request),
@@ -411,18 +415,19 @@ impl SessionTask {
         }
     }
 
-    /// Has this instance give its tasks away, or take some again.
-    fn drain(&self, drained: bool, request: &Request) {
+    /// Has this instance give its tasks away, or take some again, as its record says.
+    fn drain(&self, order: Option<&Drained>) {
+        if self.engine.drained.borrow().as_ref() == order {
+            return;
+        }
         let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
-        let (session, by, why) = (self.session.id, &request.by, &request.why);
-        if drained {
+        let session = self.session.id;
+        if let Some(Drained { by, why, .. }) = order {
             words::info!(%session, %holder, %namespace, %by, %why, "an operator drains this instance: its tasks go to others");
         } else {
-            words::info!(%session, %holder, %namespace, %by, %why, "an operator ended the drain of this instance");
+            words::info!(%session, %holder, %namespace, "an operator ended the drain of this instance");
         }
-        let since = self.engine.store_now().unwrap_or_else(|| self.engine.clock.wall());
-        let order = drained.then(|| Drained { by: by.clone(), since, why: why.clone() });
-        caught(|| self.engine.drained.send_replace(order));
+        caught(|| self.engine.drained.send_replace(order.cloned()));
     }
 
     fn probe(&mut self) {

@@ -21,7 +21,7 @@ use crate::{
         failing::{Deaths, Failures},
     },
     model::{Holder, Key, SessionId, SpreadName, StoreTime, Term},
-    store::{Beat, Death, LockRecord, LockSeen, SessionRecord, SessionSeen, Share},
+    store::{Beat, Death, Drained, LockRecord, LockSeen, SessionRecord, SessionSeen, Share},
 };
 
 use failures::Judged;
@@ -46,6 +46,8 @@ pub(crate) struct Peer {
     /// Version of the plan it computes.
     pub(crate) plan_version: u32,
     pub(crate) share: Share,
+    /// Order of an operator to drain.
+    pub(crate) drained: Option<Drained>,
 }
 
 /// A session, as far as this spread is concerned.
@@ -296,6 +298,7 @@ impl SpreadView {
                     started: record.started,
                     plan_version: record.about.plan_version,
                     share: share.clone(),
+                    drained: record.drained.clone(),
                 }),
                 None => PeerSeen::Bystander,
             },

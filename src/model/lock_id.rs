@@ -38,6 +38,15 @@ impl Kind {
             Self::Task(spread) => Some(spread.clone()),
         }
     }
+
+    /// Returns the kind that is displayed so.
+    pub(crate) fn of_text(text: &str) -> Option<Self> {
+        match text {
+            "lock" => Some(Self::Lock),
+            "schedule" => Some(Self::Schedule),
+            _ => SpreadName::new(text.strip_prefix("task:")?).ok().map(Self::Task),
+        }
+    }
 }
 
 /// The name of the spread whose tasks are the schedules.

@@ -183,7 +183,7 @@ text! {
 }
 
 /// Why something was done, for the operator that reads the record at night: up to 1 KiB of any text.
-#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Why(Arc<str>);
 

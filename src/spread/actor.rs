@@ -16,7 +16,6 @@ use crate::{
     elect::{AcquireOutcome, Elect, Engine, Inbox, SpreadNews, Wants},
     logic::{digest, view::TaskPlace},
     model::Key,
-    store::Drained,
 };
 
 /// Longest wait for changes to settle before a plan, in times of `settle`.
@@ -137,7 +136,7 @@ impl SpreadActor {
         let mut drained = engine.drained.subscribe();
         // Its cancellation may come late, as whatever callers are woken by.
         while !engine.is_closed() {
-            self.drain(drained.borrow_and_update().clone());
+            self.drain(drained.borrow_and_update().is_some());
             let session_changed = engine.session_changes();
             let current = session();
             if known != current {
@@ -181,11 +180,11 @@ impl SpreadActor {
     }
 
     /// Follows what the program and operators say of draining.
-    fn drain(&self, drained: Option<Drained>) {
+    fn drain(&self, is_ordered: bool) {
         let mut state = self.shared.state();
-        let draining = state.drains || drained.is_some();
-        if state.share.draining != draining || state.share.drained != drained {
-            (state.share.draining, state.share.drained) = (draining, drained);
+        let draining = state.drains || is_ordered;
+        if state.share.draining != draining {
+            state.share.draining = draining;
             state.news = true;
         }
     }

@@ -13,7 +13,7 @@ use crate::{
     clock::Moment,
     elect::Engine,
     logic::{digest, view::TaskPlace},
-    model::{Key, SessionId, StoreTime},
+    model::{Holder, Key, SessionId, StoreTime},
     store::{Drained, LockRecord, LockSeen, SessionRecord, Share},
 };
 
@@ -135,6 +135,7 @@ fn conclusion(task: &TaskState, status: &SpreadStatus, now: Option<StoreTime>) -
             if by.is_empty() {
                 return format!("{word} {end}: {error}");
             }
+            let by: Vec<_> = by.iter().map(Holder::as_str).collect();
             format!("{word} {end}, given up {} by {}: {error}", often(*tries), by.join(", "))
         }
         TaskState::WaitingForRoom { since } if since.is_zero() => format!("{word}: {}", no_room(status)),
@@ -185,8 +186,10 @@ fn is_full(member: &Member) -> bool {
 
 /// Says why a member takes no more tasks.
 pub(super) fn takes_no_more(member: &Member) -> Option<String> {
+    if let Some(Drained { by, why, .. }) = &member.drained {
+        return Some(format!("is drained by {by}: {why}"));
+    }
     match &member.share {
-        Share { drained: Some(Drained { by, why, .. }), .. } => Some(format!("is drained by {by}: {why}")),
         Share { draining: true, .. } => Some("drains".to_owned()),
         Share { paused: true, .. } => Some("is paused".to_owned()),
         Share { weight: 0, .. } => Some("has a weight of 0".to_owned()),

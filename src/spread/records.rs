@@ -85,6 +85,7 @@ impl SpreadStatus {
                 host: session.about.host.clone(),
                 pid: session.about.pid,
                 share: share_of(session, &spread)?.clone(),
+                drained: session.drained.clone(),
                 tasks: counts.get(&session.id).copied().unwrap_or(0),
                 failing: failing.contains(&session.id),
                 target: None,

@@ -48,7 +48,7 @@ pub enum TaskState {
         /// Number of times it was given up since then.
         tries: u32,
         /// The last members that gave it up.
-        by: Vec<String>,
+        by: Vec<Holder>,
         /// Last error.
         error: String,
         /// Rest that is left.

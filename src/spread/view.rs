@@ -20,7 +20,7 @@ use crate::{
         view::{Peer, PeerSeen, TaskPlace},
     },
     model::{Holder, Key, SessionId, SpreadName},
-    store::Share,
+    store::{Drained, Share},
 };
 
 /// Instance that takes part in a spread.
@@ -37,6 +37,8 @@ pub struct Member {
     pub pid: u32,
     /// Share that it brings.
     pub share: Share,
+    /// Order of an operator to drain it.
+    pub drained: Option<Drained>,
     /// Number of tasks it has.
     pub tasks: usize,
     /// Tasks that it gave up run well elsewhere: it gets no more of them while others have room, but for probes.
@@ -138,6 +140,7 @@ impl SpreadStatus {
                 started: me.started,
                 plan_version: PLAN_VERSION,
                 share: me.share.clone(),
+                drained: engine.drained.borrow().clone(),
             };
             (me.session, peer)
         });
@@ -159,12 +162,13 @@ impl SpreadStatus {
         }
         let mut members: Vec<_> = all
             .into_iter()
-            .map(|(session, Peer { holder, host, pid, share, .. })| Member {
+            .map(|(session, Peer { holder, host, pid, share, drained, .. })| Member {
                 session,
                 holder,
                 host,
                 pid,
                 share,
+                drained,
                 tasks: counts.get(&session).copied().unwrap_or(0),
                 failing: state.resolved.failing.contains(&session),
                 target: state.resolved.targets.get(&session).copied(),

@@ -27,8 +27,8 @@ use crate::{
         failing::Longest,
         key::{Handback, QUEUE_READ},
     },
-    model::{Key, LockId, Loss, SessionId, StoreTime, Why},
-    store::{Candidate, Ended, FOR_GOOD, FailureRow, LockSeen, StoreExt, revoked},
+    model::{Key, LockId, Loss, SessionId, StoreTime},
+    store::{Candidate, Ended, FOR_GOOD, FailureRow, LockSeen, Note as LastNote, StoreExt},
     sync::locked,
     words,
 };
@@ -36,8 +36,6 @@ use crate::{
 /// Time for which a successor may be missing from the queue. Then the task stays, as the successor may have died; or
 /// it is just released, if it must go.
 const SUCCESSOR_PATIENCE: Duration = Duration::from_secs(1);
-/// Note in the record of a task that is done.
-const DONE: &str = "done";
 /// Time for which a revoked task stays closed: all members read meanwhile which one it was taken from.
 const REVOKED_FOR: Duration = Duration::from_secs(1);
 
@@ -354,7 +352,7 @@ impl Worker {
                         NextRun::Again(rest.unwrap_or(self.engine.times.interval))
                     }
                     Done::ForGood => {
-                        let note = Some(Why::shortened(DONE));
+                        let note = Some(LastNote::Done);
                         let handback = Handback { note, closed_for: FOR_GOOD, ..Handback::default() };
                         NextRun::End((TaskEnd::Done, handback))
                     }
@@ -390,12 +388,13 @@ impl Worker {
         let store_now = self.store_now(now);
         let holder = self.engine.config.holder();
         let row = if let Some(row) = found {
-            row.followed_by(holder, error)
+            row.followed_by(holder, &error)
         } else {
-            FailureRow::begun(store_now.minus(now.since(history.first.unwrap_or(now))), holder, error)
+            FailureRow::begun(store_now.minus(now.since(history.first.unwrap_or(now))), holder, &error)
         };
         let rest = row.rest(self.others_have_room(&row), store_now);
-        self.exit_to_rest(row.note(), row.since, row.tries, row.error, rest)
+        let (since, tries) = (row.since, row.tries);
+        self.exit_to_rest(LastNote::Failing(row), since, tries, error, rest)
     }
 
     /// Gives the task back for a while, if too many of its last holders died while they had it. Returns nothing if it may
@@ -416,16 +415,23 @@ impl Worker {
             state.view.deaths.of_task(std::slice::from_ref(last))?;
             state.view.deaths.of_task(&record.past)?
         };
+        let row = row.row;
         let pause = longest.pause(row.deaths, self.engine.entropy.roll());
         if pause.is_zero() {
             return None;
         }
-        let (since, tries, error) = (row.since, row.deaths, row.seen());
-        Some(self.exit_to_rest(Why::shortened(&error), since, tries, error, pause))
+        Some(self.exit_to_rest(LastNote::Dying(row), row.since, row.deaths, row.to_string(), pause))
     }
 
     /// Gives the task back, closed while it rests.
-    fn exit_to_rest(&self, note: Why, since: StoreTime, tries: u32, error: String, rest: Duration) -> Exit {
+    fn exit_to_rest(
+        &self,
+        note: LastNote,
+        since: StoreTime,
+        tries: u32,
+        error: String,
+        rest: Duration,
+    ) -> Exit {
         let handback = Handback { note: Some(note), closed_for: rest, ..Handback::default() };
         let (lock, term) = (self.lease.lock().clone(), self.lease.term());
         self.engine.tallies.note(&lock, Note::Resting, Some(error.clone()));
@@ -470,7 +476,7 @@ impl Worker {
             }
             // An operator does not want the task here: others go first, as they read in the record.
             Some(Loss::Revoked { by, why }) => {
-                let note = Some(revoked(&by, &why));
+                let note = Some(LastNote::Revoked { by, why });
                 handback = Handback { note, closed_for: REVOKED_FOR, ..Handback::default() };
                 TaskEnd::Revoked
             }

@@ -160,6 +160,11 @@ impl Bell {
         Self { to: spread.unwrap_or(Topic::Session(session)), news: News::Asked(session) }
     }
 
+    /// An operator gives a session an order.
+    pub(crate) fn ordered(session: SessionId, to: &Topic) -> Self {
+        Self { to: to.clone(), news: News::Asked(session) }
+    }
+
     /// A schedule was defined, or something is wanted of it.
     pub(crate) fn schedule(schedule: &ScheduleId) -> Self {
         let to = Topic::Spread(schedule.namespace.clone(), schedules());

@@ -44,8 +44,7 @@ pub use ops::{
 };
 pub use presence::Presence;
 pub use records::{
-    About, Beat, Beats, Buckets, Candidate, ClockAhead, Closed, Death, Definition, Drained, Ended, FOR_GOOD,
-    Holding, LockRecord, Nonce, PAST_HOLDERS, Past, Pause, PauseBefore, Request, RunNow, ScheduleRecord,
-    SessionRecord, Share, TaskNote, Ticket, Waiter,
+    About, Beat, Beats, Buckets, Candidate, ClockAhead, Closed, Death, DeathRow, Definition, Drained, Ended,
+    FOR_GOOD, FailureRow, Holding, LockRecord, Nonce, Note, PAST_HOLDERS, Past, Pause, PauseBefore, Request,
+    RunNow, ScheduleRecord, SessionRecord, Share, Ticket, Waiter,
 };
-pub(crate) use records::{DeathRow, FailureRow, is_revoked, name_in_note, revoked};

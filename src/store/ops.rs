@@ -7,7 +7,7 @@ use crate::{
         Holder, LockId, Namespace, Outcome, Rules, RunId, ScheduleId, SessionId, Skipped, SpreadName,
         StoreTime, Term, Value, Why,
     },
-    store::{About, Beat, Candidate, Nonce, Request, RunNow, Share},
+    store::{About, Beat, Candidate, Drained, Nonce, Note, Request, RunNow, Share, Topic},
 };
 
 /// The age by the store's clock that a term must have before its record may go ([R5](crate::store#rules-of-safety)):
@@ -33,6 +33,8 @@ pub struct Open {
     pub ttl: Duration,
     /// The spreads it takes part in from the start.
     pub shares: Vec<Share>,
+    /// The order to drain that its instance follows, given to an earlier session of the same process.
+    pub drained: Option<Drained>,
 }
 
 /// A beat (a heartbeat of a session) to write.
@@ -124,7 +126,7 @@ pub struct Release {
     /// The term it holds it under.
     pub term: Term,
     /// A note for the record about the end.
-    pub note: Option<Why>,
+    pub note: Option<Note>,
     /// The next holder, if any.
     pub then: ReleaseTo,
 }
@@ -176,6 +178,16 @@ pub enum Revocation {
         session: SessionId,
         /// The request.
         request: Request,
+    },
+    /// Orders a session to give all its tasks and schedules away and to take none, or takes that order back. Its record
+    /// keeps the order. With hints it is followed at once, without them by the next beat.
+    Drain {
+        /// The session.
+        session: SessionId,
+        /// The operator and the reason; `None` to take the order back.
+        order: Option<(Holder, Why)>,
+        /// The topic that it listens to: a spread that it takes part in, if there is one.
+        tell: Topic,
     },
     /// Takes it away from a session that may be alive and working: the lock is free at once, and
     /// its holder may go on until it notices. Only its term protects what it writes.

@@ -125,6 +125,7 @@ fn set_value(set: &SetValue) -> Ringing {
 fn revoke(revocation: &Revocation) -> Ringing {
     let bell = match revocation {
         Revocation::Ask { session, request } => Some(Bell::asked(*session, &request.lock)),
+        Revocation::Drain { session, tell, .. } => Some(Bell::ordered(*session, tell)),
         Revocation::Force(request) => Bell::revoked(&request.lock),
         Revocation::Reopen(request) => Bell::changed(&request.lock),
     };

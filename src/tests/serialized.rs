@@ -16,9 +16,9 @@ use crate::{
     schedule::{Failure, NotRun, Overdue, ScheduleStatus},
     spread::{Explanation, HeldBack, Member, Phase, SpreadStatus, TaskState},
     store::{
-        About, Beat, Candidate, Closed, Cursor, Death, Definition, Ended, Holding, LockRecord, Nonce, Page,
-        Past, Pause, PauseBefore, Refusal, Request, RunNow, RunPage, ScheduleRecord, SessionRecord, Share,
-        Ticket,
+        About, Beat, Candidate, Closed, Cursor, Death, Definition, Drained, Ended, FailureRow, Holding,
+        LockRecord, Nonce, Note, Page, Past, Pause, PauseBefore, Refusal, Request, RunNow, RunPage,
+        ScheduleRecord, SessionRecord, Share, Ticket,
     },
 };
 
@@ -305,7 +305,7 @@ fn a_spread_has_members_tasks_and_phases() {
         TaskState::Resting {
             since: at(0),
             tries: 2,
-            by: vec!["pod-1".to_owned()],
+            by: vec![holder()],
             error: "no disk".to_owned(),
             until: SECOND * 9,
         },
@@ -349,6 +349,7 @@ fn a_spread_has_members_tasks_and_phases() {
         host: "node-3".to_owned(),
         pid: 17,
         share: Share { cap: 20, digest: u64::MAX, ..share() },
+        drained: None,
         tasks: 1,
         failing: false,
         target: Some(1),
@@ -365,7 +366,7 @@ fn a_spread_has_members_tasks_and_phases() {
     check(
         [status],
         &expect![[
-            r#"{"spread":"topics","members":[{"session":"000000000000000000000000000000ab","holder":"pod-1","host":"node-3","pid":17,"share":{"spread":"topics","cap":20,"weight":1,"draining":false,"paused":false,"reserved_ms":0,"digest":"ffffffffffffffff","known":null,"known_since":null,"drained":null},"tasks":1,"failing":false,"target":1}],"tasks":{"orders":{"kind":"running","holder":"pod-1","session":"000000000000000000000000000000ab","term":7},"prices":{"kind":"moving","from":null,"to":"pod-1"}},"here":{"orders":{"kind":"running"}},"planned":true,"held_back":{"deaths":2,"remaining_ms":30000}}"#
+            r#"{"spread":"topics","members":[{"session":"000000000000000000000000000000ab","holder":"pod-1","host":"node-3","pid":17,"share":{"spread":"topics","cap":20,"weight":1,"draining":false,"paused":false,"reserved_ms":0,"digest":"ffffffffffffffff","known":null,"known_since":null},"drained":null,"tasks":1,"failing":false,"target":1}],"tasks":{"orders":{"kind":"running","holder":"pod-1","session":"000000000000000000000000000000ab","term":7},"prices":{"kind":"moving","from":null,"to":"pod-1"}},"here":{"orders":{"kind":"running"}},"planned":true,"held_back":{"deaths":2,"remaining_ms":30000}}"#
         ]],
     );
     let says = vec!["running on pod-1, under term 7".to_owned()];
@@ -473,12 +474,13 @@ fn a_lock_has_its_holder_and_those_before() {
     };
     let past = |how| Past {
         holder: "pod-2".parse().unwrap(),
+        session: Some(session()),
         who: None,
         term: Term::new(6),
         from: at(-60),
         to: at(-1),
         how,
-        note: None,
+        note: Some(Note::Failing(FailureRow::begun(at(-30), &"pod-2".parse().unwrap(), "no disk"))),
     };
     let record = LockRecord {
         id: lock(Kind::Lock),
@@ -499,7 +501,7 @@ fn a_lock_has_its_holder_and_those_before() {
     check(
         [Page { items: vec![record, free], refused, next: None }],
         &expect![[
-            r#"{"items":[{"id":{"namespace":"shop","kind":"lock","key":"nightly report"},"term":7,"holding":{"by":{"session":"000000000000000000000000000000ab","ticket":3,"ttl_ms":30000,"holder":"pod-1","who":"billing","why":null,"value":null,"lock_delay_ms":0},"value_set":0,"acquired_at":"2026-11-21T03:00:00Z"},"closed":null,"wanted":true,"past":[{"holder":"pod-2","who":null,"term":6,"from":"2026-11-21T02:59:00Z","to":"2026-11-21T02:59:59Z","how":"handed_over","note":null}]},{"id":{"namespace":"shop","kind":"lock","key":"nightly report"},"term":7,"holding":null,"closed":{"until":"2026-11-21T03:01:00Z","length_ms":60000},"wanted":false,"past":[]}],"refused":[{"record":"shop/x","refusal":{"kind":"damaged","field":"term","problem":"is missing"}}],"next":null}"#
+            r#"{"items":[{"id":{"namespace":"shop","kind":"lock","key":"nightly report"},"term":7,"holding":{"by":{"session":"000000000000000000000000000000ab","ticket":3,"ttl_ms":30000,"holder":"pod-1","who":"billing","why":null,"value":null,"lock_delay_ms":0},"value_set":0,"acquired_at":"2026-11-21T03:00:00Z"},"closed":null,"wanted":true,"past":[{"holder":"pod-2","session":"000000000000000000000000000000ab","who":null,"term":6,"from":"2026-11-21T02:59:00Z","to":"2026-11-21T02:59:59Z","how":"handed_over","note":{"kind":"failing","since":"2026-11-21T02:59:30Z","tries":1,"by":["pod-2"],"error":"no disk"}}]},{"id":{"namespace":"shop","kind":"lock","key":"nightly report"},"term":7,"holding":null,"closed":{"until":"2026-11-21T03:01:00Z","length_ms":60000},"wanted":false,"past":[]}],"refused":[{"record":"shop/x","refusal":{"kind":"damaged","field":"term","problem":"is missing"}}],"next":null}"#
         ]],
     );
     check(
@@ -547,12 +549,13 @@ fn a_session_has_its_shares_and_requests() {
         ttl: SECOND * 30,
         death: Some(Death { at: at(60), by: by(), why: why("no beat") }),
         shares: vec![share()],
+        drained: Some(Drained { by: by(), since: at(9), why: why("repair") }),
         requests: vec![Request { lock: task(), term: Term::new(7), by: by(), why: why("maintenance") }],
     };
     check(
         [record],
         &expect![[
-            r#"{"id":"000000000000000000000000000000ab","about":{"namespace":"shop","holder":"pod-1","host":"node-3","pid":17,"program":"shop 1.0","plan_version":2},"started":"2026-11-21T03:00:00Z","beat":3,"nonce":9007199254740991,"beat_at":"2026-11-21T03:00:15Z","stalled_since":null,"ttl_ms":30000,"death":{"at":"2026-11-21T03:01:00Z","by":"ops","why":"no beat"},"shares":[{"spread":"topics","cap":null,"weight":1,"draining":false,"paused":false,"reserved_ms":0,"digest":"0000000000000000","known":null,"known_since":null,"drained":null}],"requests":[{"lock":{"namespace":"shop","kind":"task:topics","key":"nightly report"},"term":7,"by":"ops","why":"maintenance"}]}"#
+            r#"{"id":"000000000000000000000000000000ab","about":{"namespace":"shop","holder":"pod-1","host":"node-3","pid":17,"program":"shop 1.0","plan_version":2},"started":"2026-11-21T03:00:00Z","beat":3,"nonce":9007199254740991,"beat_at":"2026-11-21T03:00:15Z","stalled_since":null,"ttl_ms":30000,"death":{"at":"2026-11-21T03:01:00Z","by":"ops","why":"no beat"},"shares":[{"spread":"topics","cap":null,"weight":1,"draining":false,"paused":false,"reserved_ms":0,"digest":"0000000000000000","known":null,"known_since":null}],"drained":{"by":"ops","since":"2026-11-21T03:00:09Z","why":"repair"},"requests":[{"lock":{"namespace":"shop","kind":"task:topics","key":"nightly report"},"term":7,"by":"ops","why":"maintenance"}]}"#
         ]],
     );
 }

@@ -102,7 +102,7 @@ async fn the_past_of_a_lock_that_an_operator_wanted_back_says_by_whom_and_why() 
     guard.lost().await;
     guard.release().await.unwrap();
     let record = world.memory.locks(vec![lock], LIMIT).await.unwrap().remove(0).found().unwrap();
-    assert_eq!(record.past[0].note.as_ref().unwrap().as_str(), "revoked by operator: maintenance");
+    assert_eq!(record.past[0].note.as_ref().unwrap().to_string(), "revoked by operator: maintenance");
 }
 
 #[tokio::test(start_paused = true)]

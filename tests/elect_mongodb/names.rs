@@ -66,6 +66,7 @@ async fn killed(store: &MongoStore, holder: &str) {
         nonce: Nonce::new(1),
         ttl: SECOND,
         shares: Vec::new(),
+        drained: None,
     };
     store.open(open, LIMIT).await.unwrap();
 }

@@ -42,14 +42,14 @@ async fn a_lock_whose_record_or_holder_cannot_be_read_is_named_and_nothing_is_wr
     let sessions = place.collection("sessions");
     let holder = sessions.find_one(by_session(other.health().session.unwrap())).await.unwrap().unwrap();
     let newer = "fe".repeat(16);
-    sessions.insert_one(doc! { "_id": &newer, "v": 3_i64, "holder": holder.get("holder") }).await.unwrap();
+    sessions.insert_one(doc! { "_id": &newer, "v": 4_i64, "holder": holder.get("holder") }).await.unwrap();
 
     let cases = [
-        (doc! { "v": 3_i64 }, ["lock", "case", "layout version 3"]),
+        (doc! { "v": 4_i64 }, ["lock", "case", "layout version 4"]),
         (doc! { "term": "ten" }, ["lock", "case", "`term`"]),
         (
             doc! { "session": &newer },
-            ["session", newer.as_str(), "of other: the record has layout version 3"],
+            ["session", newer.as_str(), "of other: the record has layout version 4"],
         ),
     ];
     for (number, (change, words)) in cases.into_iter().enumerate() {
@@ -65,7 +65,7 @@ async fn a_lock_whose_record_or_holder_cannot_be_read_is_named_and_nothing_is_wr
             let found = place.collection("locks").find_one(by_key(&key)).await.unwrap().unwrap();
             assert_eq!(found, record, "nothing is written into it");
             // Somebody has repaired it.
-            let free = doc! { "v": 2_i64, "term": 1_i64, "session": null };
+            let free = doc! { "v": 3_i64, "term": 1_i64, "session": null };
             place.collection("locks").update_one(by_key(&key), doc! { "$set": free }).await.unwrap();
             drop(within("it gets the lock", waiter).await.unwrap().unwrap());
         } else {

@@ -207,7 +207,7 @@ async fn a_listing_comes_to_an_end_however_many_records_in_a_row_cannot_be_read(
     place.collection("locks").insert_many(foreign).await.unwrap();
     place
         .collection("locks")
-        .insert_one(doc! { "_id": { "ns": ns, "kind": "lock", "key": "k", "more": 1 }, "v": 2 })
+        .insert_one(doc! { "_id": { "ns": ns, "kind": "lock", "key": "k", "more": 1 }, "v": 3 })
         .await
         .unwrap();
     for key in ["a", "k", "z"] {

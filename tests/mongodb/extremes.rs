@@ -11,7 +11,7 @@ use tenure::{
     model::{LockId, MAX_NUMBER, Outcome, Retention, RunId, StoreTime, Term, Value, Why},
     store::{
         Candidate, Claim, ClaimAnswer, Declaration, Evidence, FinishRun, LockSeen, Refusal, Release,
-        ReleaseTo, Request, Revocation, SessionSeen, SetValue, StoreExt, Take,
+        ReleaseTo, Request, Revocation, SessionSeen, SetValue, StoreExt, Take, Topic,
     },
 };
 use tenure_conformance::{Fixture, LIMIT};
@@ -285,6 +285,7 @@ async fn a_lock_with_anything_in_any_field_fails_nothing_and_is_written_only_if_
         "value",
         "lock_delay",
         "value_set",
+        "granted_to",
         "ended",
         "ended_at",
         "note",
@@ -331,6 +332,10 @@ async fn all_of_a_session(place: &Place, damages: Vec<Document>) -> Wrong {
         wrong.note("a beat", &damage, store.beat(beat, LIMIT).await);
         let ask = Revocation::Ask { session: opening.session, request: request(&lock, Term::new(7)) };
         wrong.note("a request", &damage, store.revoke(ask, LIMIT).await);
+        let (session, tell) = (opening.session, Topic::Session(opening.session));
+        let order = Some(("operator".parse().unwrap(), Why::new("why").unwrap()));
+        let drain = Revocation::Drain { session, order, tell };
+        wrong.note("an order", &damage, store.revoke(drain, LIMIT).await);
         wrong.note("an opening", &damage, store.open(opening.clone(), LIMIT).await);
         for ground in [
             Evidence::Unbeaten { nonce: opening.nonce },
@@ -378,6 +383,7 @@ async fn a_session_with_anything_in_any_field_fails_nothing_and_is_written_only_
         "ttl",
         "death",
         "shares",
+        "drained",
         "requests",
     ]);
     let mut together = Vec::new();

@@ -1,15 +1,20 @@
 //! Preparation before a store is used: collections and indexes, and what is refused.
 
+use std::sync::Arc;
+
 use futures::{StreamExt, TryStreamExt, future::join_all};
 use mongodb::{
     Client, IndexModel,
     bson::{Bson, DateTime, Document, doc},
 };
-use tenure::store::{
-    Store, StoreExt,
-    mongo::{ConnectError, MongoOptions, MongoStore, index_script},
+use tenure::{
+    model::Term,
+    store::{
+        FOR_GOOD, ReleaseTo, Store, StoreExt, TakeAnswer,
+        mongo::{ConnectError, MongoOptions, MongoStore, index_script},
+    },
 };
-use tenure_conformance::LIMIT;
+use tenure_conformance::{Fixture, LIMIT};
 
 use crate::{
     mongodb::{Place, connected, connected_and_logged, lent, refused_for_good},
@@ -119,31 +124,62 @@ async fn a_collection_that_takes_two_keys_for_one_is_refused() {
     assert!(error.to_string().starts_with("the collection \"locks\" has a collation"), "{error}");
 }
 
-/// No program reads two layouts, so none works beside such records.
+/// No program reads two layouts of a lock, so none works beside such records. At the end it is done as the sentence says:
+/// terms go on above those that were there (R5), and what was closed stays so.
 #[tokio::test]
-async fn records_of_an_earlier_layout_are_refused_in_one_sentence() {
+async fn records_of_an_earlier_layout_are_refused_with_the_way_out() {
     let uri = shared_single().await.uri();
     let database = database(uri, "layouts").await;
     let locks = database.collection::<Document>("locks");
-    for layout in [Bson::Int64(1), Bson::Int32(1), Bson::Double(1.0)] {
+    for layout in [Bson::Int64(2), Bson::Int32(2), Bson::Double(2.0)] {
         locks.delete_many(doc! {}).await.unwrap();
         // The first record is none of them.
-        locks.insert_one(doc! { "_id": "another lock", "v": 2_i64 }).await.unwrap();
+        locks.insert_one(doc! { "_id": "another lock", "v": 3_i64 }).await.unwrap();
         locks.insert_one(doc! { "_id": "a lock", "v": layout }).await.unwrap();
         let error = refused_for_good(uri, own("layouts")).await;
         assert!(!error.is_retryable());
         assert_eq!(
             error.to_string(),
-            "the collection \"locks\" holds records of layout 1, and this version of tenure reads layout 2 only: \
-             use an empty database, or another prefix"
+            "the collection \"locks\" holds records of layout 2, and this version of tenure reads layout 3 only: stop \
+             all instances of the earlier version, then let it be read as that (updateMany({ v: 2 }, { $set: { v: \
+             NumberLong(3) } }))"
         );
     }
     // Whatever somebody else keeps there is refused key by key, as always.
-    for foreign in [doc! { "v": 3_i64 }, doc! { "v": "1" }, doc! {}] {
+    for foreign in [doc! { "v": 4_i64 }, doc! { "v": "1" }, doc! {}] {
         locks.delete_many(doc! {}).await.unwrap();
         locks.insert_one(foreign).await.unwrap();
         connected(uri, own("layouts")).await;
     }
+    locks.delete_many(doc! {}).await.unwrap();
+    let runs = database.collection::<Document>("runs");
+    runs.insert_one(doc! { "_id": "a run", "v": 1_i64 }).await.unwrap();
+    let error = refused_for_good(uri, own("layouts")).await.to_string();
+    assert!(error.ends_with("reads layout 2 only: use an empty database, or another prefix"), "{error}");
+    runs.delete_many(doc! {}).await.unwrap();
+    // An earlier version had a key, ahead of the clock, and a task that is done for good.
+    let fixture = Fixture::new(Arc::new(connected(uri, own("layouts")).await) as Arc<dyn Store>);
+    let lock = fixture.lock("report");
+    let (held, done) = (fixture.opened().await, fixture.task("import", "done"));
+    let ahead = fixture.held(&lock, held.id, 1).await.term.get() + 1_000_000_000;
+    let term = fixture.held(&done, held.id, 1).await.term;
+    fixture.release(&done, held.id, term, ReleaseTo::ClosedFor(FOR_GOOD)).await;
+    let earlier =
+        doc! { "v": 2_i64, "term": i64::try_from(ahead).unwrap(), "note": "failing since long ago" };
+    locks.update_many(doc! {}, doc! { "$set": earlier, "$unset": { "granted_to": 1 } }).await.unwrap();
+    let sessions = database.collection::<Document>("sessions");
+    let earlier = doc! { "$set": { "v": 2_i64 }, "$unset": { "drained": 1 } };
+    sessions.update_many(doc! {}, earlier).await.unwrap();
+    for records in [locks, sessions] {
+        assert!(matches!(refused_for_good(uri, own("layouts")).await, ConnectError::Layout { .. }));
+        records.update_many(doc! { "v": 2 }, doc! { "$set": { "v": 3_i64 } }).await.unwrap();
+    }
+    fixture.release(&lock, held.id, Term::new(ahead), ReleaseTo::Free).await;
+    let again = fixture.held(&lock, fixture.opened().await.id, 1).await;
+    assert!(again.term.get() > ahead, "{} after {ahead}", again.term);
+    let by = fixture.candidate(held.id, 2);
+    assert!(matches!(fixture.take(&done, &by).await, TakeAnswer::Closed(_)), "it is done for good");
+    fixture.send(&fixture.beat(held.id, 1)).await.record().expect("its session lives on");
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ use tenure::{
         Term, Value, Who as WhoName, Why,
     },
     store::{
-        Beat, BeatWrite, Candidate, Claim, Declaration, Define, Evidence, FinishRun, Instruction, Open,
-        Release, ReleaseTo, Request, Revocation, RunNow, SetValue, Share, Take, Ticket, Wait,
+        Beat, BeatWrite, Candidate, Claim, Declaration, Define, Evidence, FinishRun, Instruction, Note, Open,
+        Release, ReleaseTo, Request, Revocation, RunNow, SetValue, Share, Take, Ticket, Topic, Wait,
     },
 };
 
@@ -76,7 +76,7 @@ impl Runner {
             lock: self.keys[key].clone(),
             session: self.caller(key, caller),
             term: self.term(key, term),
-            note: note.then(|| why(7)),
+            note: note.then(|| Note::Revoked { by: holder("ops"), why: why(7) }),
             then,
         }
     }
@@ -139,6 +139,11 @@ impl Runner {
                 session: self.caller(key, caller),
                 request: self.request(key, term, says),
             }),
+            Step::Drain { who, says } => {
+                let session = self.session(who);
+                let order = says.map(|says| (holder("ops"), why(says)));
+                Op::Revoke(Revocation::Drain { session, order, tell: Topic::Session(session) })
+            }
             Step::Force { key, term, says } => Op::Revoke(Revocation::Force(self.request(key, term, says))),
             Step::Reopen { key, term, says } => Op::Revoke(Revocation::Reopen(self.request(key, term, says))),
             Step::Define { schedule, term, timing, policies } => Op::Define(Define {

@@ -390,7 +390,7 @@ impl Mutant {
                 let holder = tenure::model::Holder::new("nobody").expect("a short name");
                 let about = tenure::store::About::new(namespace, holder);
                 let (session, nonce, ttl) = (beat.session, beat.nonce, LIMIT);
-                let open = Open { session, nonce, about, ttl, shares: Vec::new() };
+                let open = Open { session, nonce, about, ttl, shares: Vec::new(), drained: None };
                 self.store.open(open, limit).await?;
             }
             _ => {}

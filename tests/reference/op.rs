@@ -61,7 +61,7 @@ async fn time(store: &dyn Store) -> Result<StoreTime, String> {
     let about = About::new(namespace, "nobody".parse().expect("a short name"));
     let session = SessionId::from_u128(RandomState::new().hash_one("a session").into());
     let (nonce, ttl) = (Nonce::new(1), LIMIT);
-    let open = Open { session, nonce, about, ttl, shares: Vec::new() };
+    let open = Open { session, nonce, about, ttl, shares: Vec::new(), drained: None };
     match came(store.open(open, LIMIT).await)? {
         SessionSeen::Alive(record) => Ok(record.started),
         other => Err(format!("a fresh session must be alive, not {other:?}")),
@@ -184,7 +184,9 @@ impl Op {
             Self::Open(open) => Some(open.session),
             Self::Beat(beat) => Some(beat.session),
             Self::Declare(declaration) => Some(declaration.session),
-            Self::Revoke(Revocation::Ask { session, .. }) => Some(*session),
+            Self::Revoke(Revocation::Ask { session, .. } | Revocation::Drain { session, .. }) => {
+                Some(*session)
+            }
             _ => None,
         }
     }

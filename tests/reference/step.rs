@@ -152,6 +152,10 @@ pub(crate) enum Step {
         term: WhichTerm,
         says: u8,
     },
+    Drain {
+        who: Who,
+        says: Option<u8>,
+    },
     Force {
         key: usize,
         term: WhichTerm,
@@ -310,6 +314,7 @@ fn session_step() -> impl Strategy<Value = Step> {
         ),
         5 => (who(), ground(), any::<u8>())
             .prop_map(|(who, ground, says)| Step::Declare { who, ground, says }),
+        3 => (who(), prop::option::of(any::<u8>())).prop_map(|(who, says)| Step::Drain { who, says }),
         1 => (1..4_usize).prop_map(|at_most| Step::Sessions { at_most }),
     ]
 }

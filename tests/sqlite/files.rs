@@ -140,9 +140,9 @@ async fn a_newer_layout_stops_those_who_do_not_know_it() {
     let store = folder.open();
     let fixture = fixture(&store);
     let session = fixture.opened().await.id;
-    folder.shell().pragma_update(None, "user_version", 3).unwrap();
+    folder.shell().pragma_update(None, "user_version", 4).unwrap();
     let error = store.beat(fixture.beat(session, 1), LIMIT).await.unwrap_err();
-    assert!(error.to_string().contains("a newer version of tenure has changed it to layout 3"), "{error}");
+    assert!(error.to_string().contains("a newer version of tenure has changed it to layout 4"), "{error}");
 }
 
 /// A layout that SQLite knows from the log alone is found, too.

@@ -1,7 +1,10 @@
 //! `tenure instances`: the instances, their beats, and the keys that each holds.
 
 use clap::Args;
-use tenure::{model::StoreTime, store::Share};
+use tenure::{
+    model::StoreTime,
+    store::{Drained, Share},
+};
 use tenure_look::{Instance, terms};
 
 use super::look::{Found, OpenNamespace};
@@ -47,7 +50,7 @@ pub(super) fn row(one: &Instance, all: bool, now: StoreTime) -> Vec<(&'static st
         ("LOCKS", held.locks.to_string()),
         ("TASKS", held.tasks.to_string()),
         ("SCHEDULES", held.schedules.to_string()),
-        ("SPREADS", shares(&record.shares)),
+        ("SPREADS", shares(&record.shares, record.drained.as_ref())),
     ];
     if all {
         let why = record
@@ -59,11 +62,11 @@ pub(super) fn row(one: &Instance, all: bool, now: StoreTime) -> Vec<(&'static st
     row
 }
 
-fn shares(shares: &[Share]) -> String {
+fn shares(shares: &[Share], drained: Option<&Drained>) -> String {
     if shares.is_empty() {
         return "-".to_owned();
     }
-    let one = |share: &Share| match terms(share) {
+    let one = |share: &Share| match terms(share, drained) {
         terms if terms.is_empty() => share.spread.to_string(),
         terms => format!("{} ({terms})", share.spread),
     };
@@ -79,13 +82,13 @@ mod tests {
     #[test]
     fn a_share_is_told_where_it_is_not_the_usual_one() {
         let mut share = Share::new("topics".parse().unwrap());
-        assert_eq!(shares(&[]), "-");
-        assert_eq!(shares(&[share.clone()]), "topics");
+        assert_eq!(shares(&[], None), "-");
+        assert_eq!(shares(&[share.clone()], None), "topics");
         share.cap = 5;
         share.weight = 2;
         share.draining = true;
         share.paused = true;
         share.reserved = Duration::from_secs(90);
-        assert_eq!(shares(&[share]), "topics (cap 5, weight 2, draining, paused, reserved for 90 s)");
+        assert_eq!(shares(&[share], None), "topics (cap 5, weight 2, draining, paused, reserved for 90 s)");
     }
 }

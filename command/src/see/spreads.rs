@@ -149,7 +149,7 @@ pub(super) fn text(spread: &SpreadView, now: StoreTime) -> String {
     } else {
         let mut table = Table::new(["MEMBER", "PLACE", "STATE", "TASKS", "OF", "SHARE"]);
         for SpreadMember { member, life, .. } in &spread.members {
-            let terms = terms(&member.share);
+            let terms = terms(&member.share, member.drained.as_ref());
             table.row([
                 member.holder.to_string(),
                 format!("{}:{}", member.host, member.pid),

@@ -16,10 +16,10 @@ use std::{
 use serde_json::Value;
 use tenure::{
     Elect, ElectConfig, Guard,
-    model::{Kind, LockId, SessionId, Why},
+    model::{Kind, LockId, SessionId, StoreTime, Why},
     store::{
-        About, Candidate, Declaration, Evidence, Nonce, Open, Release, ReleaseTo, Share, Store, StoreExt,
-        Take, TakeAnswer, Ticket, sqlite::SqliteStore,
+        About, Candidate, Declaration, Evidence, FailureRow, Nonce, Note, Open, Release, ReleaseTo,
+        Revocation, Share, Store, StoreExt, Take, TakeAnswer, Ticket, Topic, sqlite::SqliteStore,
     },
 };
 
@@ -98,7 +98,7 @@ impl World {
         "node-7".clone_into(&mut about.host);
         about.pid = 4711;
         let session = SessionId::from_u128(number);
-        let open = Open { session, nonce: Nonce::new(1), about, ttl, shares };
+        let open = Open { session, nonce: Nonce::new(1), about, ttl, shares, drained: None };
         self.store.open(open, LIMIT).await.unwrap();
         Candidate::new(session, Ticket::new(1), ttl, holder.parse().unwrap())
     }
@@ -119,12 +119,25 @@ impl World {
     }
 
     /// Takes a key and gives it back, with a note, closed for so long.
-    pub(crate) async fn close_for(&self, kind: Kind, key: &str, by: &Candidate, note: &str, time: Duration) {
+    pub(crate) async fn close_for(
+        &self,
+        kind: Kind,
+        key: &str,
+        by: &Candidate,
+        note: Option<Note>,
+        time: Duration,
+    ) {
         let term = self.take(kind.clone(), key, by).await;
         let then = ReleaseTo::ClosedFor(time);
-        let (lock, note) = (lock(kind, key), Some(Why::shortened(note)));
+        let lock = lock(kind, key);
         let release = Release { lock, session: by.session, term, note, then };
         self.store.release(vec![release], LIMIT).await.unwrap();
+    }
+
+    pub(crate) async fn drain(&self, by: &Candidate, (operator, why): (&str, &str)) {
+        let order = Some((operator.parse().unwrap(), Why::new(why).unwrap()));
+        let (session, tell) = (by.session, Topic::Session(by.session));
+        self.store.revoke(Revocation::Drain { session, order, tell }, LIMIT).await.unwrap();
     }
 
     pub(crate) async fn declare_dead(&self, session: SessionId, why: &str) {
@@ -256,12 +269,13 @@ pub(crate) const CANDIDATE: &[(&str, &str)] = &[
 ];
 pub(crate) const PAST: &[(&str, &str)] = &[
     ("holder", "string"),
+    ("session", "string|null"),
     ("who", "string|null"),
     ("term", "number"),
     ("from", "string"),
     ("to", "string"),
     ("how", "string"),
-    ("note", "string|null"),
+    ("note", "object|null"),
 ];
 pub(crate) const SESSION: &[(&str, &str)] = &[
     ("id", "string"),
@@ -274,6 +288,7 @@ pub(crate) const SESSION: &[(&str, &str)] = &[
     ("ttl_ms", "number"),
     ("death", "object|null"),
     ("shares", "array"),
+    ("drained", "object|null"),
     ("requests", "array"),
 ];
 pub(crate) const SHARE: &[(&str, &str)] = &[
@@ -286,7 +301,6 @@ pub(crate) const SHARE: &[(&str, &str)] = &[
     ("digest", "string"),
     ("known", "number|null"),
     ("known_since", "string|null"),
-    ("drained", "object|null"),
 ];
 pub(crate) const RUN: &[(&str, &str)] = &[
     ("id", "object"),
@@ -302,4 +316,12 @@ pub(crate) const LIFE: &[(&str, &str)] = &[("life", "string|null"), ("looks_dead
 
 pub(crate) fn and<'a>(one: &[(&'a str, &'a str)], more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     [one, more].concat()
+}
+
+/// Note of a task that three members gave up.
+pub(crate) fn given_up() -> Note {
+    let [first, second, third] = ["pod-1", "pod-2", "pod-3"].map(|name| name.parse().unwrap());
+    let row = FailureRow::begun(StoreTime::from_millis(1_763_784_813_123), &first, "no route to host");
+    let row = row.followed_by(&second, "no route to host").followed_by(&third, "no route to host");
+    Note::Failing(row)
 }

@@ -3,7 +3,7 @@
 use super::{Change, ChangeKind};
 use tenure::{
     model::{Holder, Kind, LockId, Term, Why},
-    store::{Ended, TaskNote},
+    store::{Ended, FailureRow, Note},
 };
 
 impl Change {
@@ -20,9 +20,10 @@ impl ChangeKind {
             Kind::Lock => lock.key.to_string(),
             _ => format!("{} ({})", lock.key, lock.kind),
         };
-        let because = |note: &Option<Why>| note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
-        let ended = |lock: &LockId, holder: &Holder, term: &Term, how: &str, note: &Option<Why>| {
-            format!("{} by {holder}, term {term}, {how}{}", named(lock), because(note))
+        let because = |why: &Option<Why>| why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        let ended = |lock: &LockId, holder: &Holder, term: &Term, how: &str, note: &Option<Note>| {
+            let note = note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+            format!("{} by {holder}, term {term}, {how}{note}", named(lock))
         };
         match self {
             Self::Acquired { lock, holder, term, why, after, .. } => {
@@ -31,15 +32,13 @@ impl ChangeKind {
                 let after = after.unwrap_or_default();
                 ("acquired", format!("{} by {holder}, term {term}{after}{}", named(lock), because(why)))
             }
-            Self::Released { lock, holder, term, how, note } => {
-                match note.as_ref().and_then(TaskNote::read) {
-                    Some(TaskNote::GivenUp { tries, error, .. }) => {
-                        let times = if tries == 1 { String::new() } else { format!(", after {tries} tries") };
-                        ("gave up", format!("{} by {holder}, term {term}{times}: {error}", named(lock)))
-                    }
-                    _ => ("released", ended(lock, holder, term, how.as_str(), note)),
+            Self::Released { lock, holder, term, how, note } => match note {
+                Some(Note::Failing(FailureRow { tries, error, .. })) => {
+                    let times = if *tries == 1 { String::new() } else { format!(", after {tries} tries") };
+                    ("gave up", format!("{} by {holder}, term {term}{times}: {error}", named(lock)))
                 }
-            }
+                _ => ("released", ended(lock, holder, term, how.as_str(), note)),
+            },
             Self::Lost { lock, holder, term, how, note } => {
                 let how = how.map_or("its record shows no more", Ended::as_str);
                 ("lost", ended(lock, holder, term, how, note))

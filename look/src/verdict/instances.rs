@@ -86,8 +86,7 @@ impl Found<'_> {
                 self.instance(one, (grade, "stalled"), since, says, INSTANCES);
             }
             let holder = one.record.about.holder.as_str();
-            let order = one.record.shares.iter().find_map(|share| share.drained.as_ref());
-            if let Some(Drained { by, since, why }) = order {
+            if let Some(Drained { by, since, why }) = &one.record.drained {
                 let grade = if now.since(*since) > LONG_AGO { Grade::Warning } else { Grade::Passing };
                 let says = format!("was drained by {by}: {why}");
                 self.instance(one, (grade, "draining"), Some(*since), &says, &command(&["undrain"], holder));

@@ -10,7 +10,7 @@ use crate::{Picture, one_line, picture::HOUR, spread::Judged};
 use tenure::{
     model::{Holder, Key, Kind, LockId, StoreTime},
     spread::{Member, SpreadStatus, TaskState},
-    store::{Ended, LockRecord, Past, SessionRecord, TaskNote},
+    store::{Ended, LockRecord, Note, Past, SessionRecord},
 };
 
 /// Failures that one member has alone before it is blamed, and deaths before a task is.
@@ -31,11 +31,11 @@ impl Judged<'_> {
     }
 
     /// Says why a member takes no more tasks.
-    fn takes_none(&self, Member { share, tasks, session, .. }: &Member) -> String {
+    fn takes_none(&self, Member { share, drained, tasks, session, .. }: &Member) -> String {
         match share {
             _ if self.looks_dead(*session) => "looking dead".to_owned(),
-            _ if share.draining => {
-                let by = share.drained.as_ref().map(|one| format!("drained by {}: {}", one.by, one.why));
+            _ if share.draining || drained.is_some() => {
+                let by = drained.as_ref().map(|one| format!("drained by {}: {}", one.by, one.why));
                 let cap = (share.cap < u32::MAX).then(|| format!(" (cap {})", share.cap));
                 by.unwrap_or_else(|| "draining".to_owned()) + &cap.unwrap_or_default()
             }
@@ -126,8 +126,8 @@ impl Found<'_> {
     /// Tasks that fail or rest, by their errors.
     fn failing(&mut self, spread: &Judged<'_>) {
         let SpreadStatus { spread: name, tasks, .. } = &spread.status;
-        let begun = |past: &Past| match TaskNote::read(past.note.as_ref()?)? {
-            TaskNote::GivenUp { since, .. } => Some(since),
+        let begun = |past: &Past| match &past.note {
+            Some(Note::Failing(row)) => Some(row.since),
             _ => None,
         };
         let mut errors: BTreeMap<(&str, String), Vec<_>> = BTreeMap::new();
@@ -160,8 +160,8 @@ impl Found<'_> {
     fn blamed(&mut self, spread: &Judged<'_>) {
         let SpreadStatus { spread: name, members, tasks, .. } = &spread.status;
         let pasts = spread.locks.iter().flat_map(|record| &record.past);
-        let given_up = |past: &'_ Past| match past.note.as_ref().and_then(TaskNote::read)? {
-            TaskNote::GivenUp { error, .. } => Some((past.to, past.holder.clone(), error)),
+        let given_up = |past: &'_ Past| match &past.note {
+            Some(Note::Failing(row)) => Some((past.to, past.holder.clone(), row.error.to_string())),
             _ => None,
         };
         let mut failures: Vec<_> = pasts.filter_map(given_up).collect();
@@ -274,5 +274,6 @@ impl Found<'_> {
 /// Returns when a task was given up last.
 pub(super) fn last_failure(picture: &Picture) -> Option<StoreTime> {
     let pasts = picture.locks.values().flat_map(|record| &record.past);
-    pasts.filter(|past| past.note.as_ref().and_then(TaskNote::read).is_some()).map(|past| past.to).max()
+    let failed = |past: &&Past| matches!(past.note, Some(Note::Failing(_) | Note::Dying(_)));
+    pasts.filter(failed).map(|past| past.to).max()
 }

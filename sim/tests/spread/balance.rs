@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use tenure::{
-    Clock, SystemClock,
     model::{Key, Why},
     spread::TaskState,
-    store::{Request, Revocation, RevokeAnswer, Store, StoreExt},
+    store::{Revocation, RevokeAnswer, Store, StoreExt, Topic},
     testing::{Counts, Operation},
 };
 use tokio::time::Instant;
@@ -182,26 +181,21 @@ async fn a_member_drained_by_an_operator_has_no_tasks_until_it_is_undrained() {
     let say = async |drained: bool| {
         let session = first.elect.health().session.unwrap();
         let record = store.observe(vec![session], SECOND).await.unwrap()[0].record().unwrap().clone();
-        let (by, why) = ("ops".parse().unwrap(), Why::new("the node is repaired").unwrap());
-        let now = SystemClock::new().wall();
-        let request = if drained {
-            Request::drain(&record, by, why, now)
-        } else {
-            Request::undrain(&record, by, why, now)
-        };
-        let asked = store.revoke(Revocation::Ask { session, request }, SECOND).await;
+        let order = drained.then(|| ("ops".parse().unwrap(), Why::new("the node is repaired").unwrap()));
+        let tell = Topic::Spread(record.about.namespace, record.shares[0].spread.clone());
+        let asked = store.revoke(Revocation::Drain { session, order, tell }, SECOND).await;
         assert_eq!(asked.unwrap(), RevokeAnswer::Asked);
     };
-    let share = async || {
+    let record = async || {
         let session = first.elect.health().session.unwrap();
         let seen = store.observe(vec![session], SECOND).await.unwrap();
-        seen[0].record().unwrap().shares[0].clone()
+        seen[0].record().unwrap().clone()
     };
     for _ in 0..2 {
         let said = Instant::now();
         say(true).await;
         first.spread.until(|status| status.share().is_empty()).await;
-        let order = share().await.drained.unwrap();
+        let order = record().await.drained.unwrap();
         assert_eq!((order.by.as_str(), order.why.as_str()), ("ops", "the node is repaired"));
         assert!(said.elapsed() <= SECOND, "by a hint, long before a beat: {:?}", said.elapsed());
         team.settled(&players).await;
@@ -211,7 +205,7 @@ async fn a_member_drained_by_an_operator_has_no_tasks_until_it_is_undrained() {
         say(false).await;
         first.spread.until(|status| status.share().len() == 10).await;
         team.settled(&players).await;
-        assert_eq!((share().await.drained, share().await.known), (None, Some(30)));
+        assert_eq!((record().await.drained, record().await.shares[0].known), (None, Some(30)));
         // A task that was just moved may rest before it moves again.
         tokio::time::sleep(SECOND * 5).await;
     }

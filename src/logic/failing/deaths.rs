@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::{
     backoff::fraction,
     model::{Holder, SessionId, StoreTime},
-    store::{Death, DeathRow, Ended, Past, SessionRecord},
+    store::{Death, DeathRow, Ended, Note, Past, SessionRecord},
 };
 
 /// Pauses after so many deaths in a row, in seconds; after more, as after the last one. Chance kills no task three
@@ -18,20 +18,23 @@ const AGAIN: u32 = 2;
 /// A death is of no interest after so long: longer than a row whose pauses have grown.
 const REMEMBERED: Duration = Duration::from_secs(2 * 60 * 60);
 
-impl DeathRow {
-    /// Returns when it is over, for a holder that has had the task since then.
+/// Deaths in a row as they count now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) row: DeathRow,
+    /// For so long the task has run since the last of them.
+    ran: Duration,
+}
+
+impl Counted {
+    /// Returns when the row is over, for a holder that has had the task since then.
     pub(crate) fn lasts_until(self, taken: StoreTime) -> StoreTime {
         taken.plus(WELL.saturating_sub(self.ran))
     }
 
     /// Returns whether the task is not moved to even out the counts.
     pub(crate) const fn stays(self) -> bool {
-        self.deaths >= AGAIN
-    }
-
-    /// The row that the last holder has left, if it paused the task.
-    pub(crate) fn latest(past: &[Past]) -> Option<Self> {
-        Self::read(past.first()?.note.as_ref()?)
+        self.row.deaths >= AGAIN
     }
 }
 
@@ -71,6 +74,7 @@ impl Longest {
 /// A session, as it was seen last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
+    holder: Holder,
     started: StoreTime,
     last_beat: StoreTime,
     ttl: Duration,
@@ -87,8 +91,7 @@ enum End {
 /// The sessions that were seen lately, and how they ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Deaths {
-    /// By their holders' names.
-    seen: BTreeMap<Holder, BTreeMap<SessionId, Seen>>,
+    seen: BTreeMap<SessionId, Seen>,
     /// The process that asks: it lives.
     own: Option<u64>,
 }
@@ -106,70 +109,67 @@ impl Deaths {
             Some(death) if Death::is_own(death) => End::Closed,
             Some(_) => End::Died,
         };
-        let seen = Seen { started: record.started, last_beat: record.beat_at, ttl: record.ttl, end };
-        let same = self.seen.entry(record.about.holder.clone()).or_default();
+        let (holder, started) = (record.about.holder.clone(), record.started);
+        let seen = Seen { holder, started, last_beat: record.beat_at, ttl: record.ttl, end };
         // A read from before its end may come later.
-        if end != End::Alive || same.get(&record.id).is_none_or(|known| known.end == End::Alive) {
-            same.insert(record.id, seen);
+        if end != End::Alive || self.seen.get(&record.id).is_none_or(|known| known.end == End::Alive) {
+            self.seen.insert(record.id, seen);
         }
     }
 
     /// Forgets sessions so old that no row has them.
     pub(crate) fn forget(&mut self, now: StoreTime) {
-        self.seen.retain(|_, same| {
-            same.retain(|_, seen| now.since(seen.last_beat) < REMEMBERED);
-            !same.is_empty()
-        });
+        self.seen.retain(|_, seen| now.since(seen.last_beat) < REMEMBERED);
     }
 
     /// A process did not die with its session if it has a later one.
-    fn is_outlived(&self, holder: &Holder, id: SessionId, session: &Seen) -> bool {
-        let mut same = self.seen.get(holder).into_iter().flatten();
+    fn is_outlived(&self, id: SessionId, session: &Seen) -> bool {
+        let first = SessionId::from_u128(u128::from(id.process()) << 64);
+        let mut same = self.seen.range(first..).take_while(|(other, _)| other.process() == id.process());
         self.own == Some(id.process())
-            || same.any(|(other, seen)| {
-                *other != id && other.process() == id.process() && seen.started >= session.started
-            })
+            || same.any(|(other, seen)| *other != id && seen.started >= session.started)
     }
 
-    /// The session under which that was held: of those of its holder's name the latest that had begun by then.
-    fn of(&self, holding: &Past) -> Option<(SessionId, &Seen)> {
-        let begun = self.seen.get(&holding.holder)?.iter().filter(|(_, seen)| seen.started <= holding.from);
-        let latest = begun.max_by_key(|(_, seen)| seen.started).map(|(id, seen)| (*id, seen));
-        // One that had ended before is another one, whose successor's record is gone.
-        latest.filter(|(_, seen)| holding.from.since(seen.last_beat) <= seen.ttl)
+    /// Returns whether the process that had a task is known to go on, or to have ended in order.
+    fn is_well(&self, holding: &Past) -> bool {
+        let session = holding.session.and_then(|id| Some((id, self.seen.get(&id)?)));
+        session.is_some_and(|(id, seen)| seen.end == End::Closed || self.is_outlived(id, seen))
+    }
+
+    /// For how long a holder had a task and was seen to live.
+    fn time_of(&self, holding: &Past) -> Duration {
+        let seen = holding.session.and_then(|id| self.seen.get(&id));
+        seen.map_or(holding.to, |seen| seen.last_beat.min(holding.to)).since(holding.from)
     }
 
     /// The row of a task, from its last holders, the latest first.
-    pub(crate) fn of_task(&self, past: &[Past]) -> Option<DeathRow> {
-        let (mut row, mut ran): (Option<DeathRow>, _) = (None, Duration::ZERO);
-        let since_then = |row: Option<DeathRow>, ran| row.map_or(ran, |row| row.ran);
+    pub(crate) fn of_task(&self, past: &[Past]) -> Option<Counted> {
+        let (mut counted, mut ran): (Option<Counted>, _) = (None, Duration::ZERO);
+        let and = |counted: Option<Counted>, more: u32, since, ran| {
+            let deaths = counted.map_or(0, |one| one.row.deaths).saturating_add(more);
+            Counted { row: DeathRow { deaths, since }, ran: counted.map_or(ran, |one| one.ran) }
+        };
         for one in past {
             if ran >= WELL {
                 break;
             }
-            if let Some(before) = one.note.as_ref().and_then(DeathRow::read) {
-                let deaths = row.map_or(0, |row| row.deaths).saturating_add(before.deaths);
-                return Some(DeathRow { deaths, since: before.since, ran: since_then(row, ran) });
+            if let Some(Note::Dying(before)) = &one.note {
+                return Some(and(counted, before.deaths, before.since, ran));
             }
-            let session = self.of(one);
-            let outlived = session
-                .is_some_and(|(id, seen)| seen.end == End::Closed || self.is_outlived(&one.holder, id, seen));
-            let time = session.map_or(one.to, |(_, seen)| seen.last_beat.min(one.to)).since(one.from);
-            if one.how == Ended::Died && !outlived {
-                let deaths = row.map_or(0, |row| row.deaths).saturating_add(1);
-                row = Some(DeathRow { deaths, since: one.to, ran: since_then(row, ran) });
-                ran = time;
+            if one.how == Ended::Died && !self.is_well(one) {
+                counted = Some(and(counted, 1, one.to, ran));
+                ran = self.time_of(one);
             } else {
-                ran += time;
+                ran += self.time_of(one);
             }
         }
-        row
+        counted
     }
 
     /// The deaths in a row of processes of that name, before this session. One that may still live counts if it is
     /// silent.
     pub(crate) fn of_member(&self, holder: &Holder, own: SessionId, now: StoreTime) -> u32 {
-        let same = self.seen.get(holder).into_iter().flatten();
+        let same = self.seen.iter().filter(|(_, seen)| seen.holder == *holder);
         let mut same: Vec<_> = same.filter(|(id, _)| id.process() != own.process()).collect();
         same.sort_unstable_by_key(|(id, seen)| (seen.started, **id));
         let mut deaths = 0;
@@ -177,7 +177,7 @@ impl Deaths {
             let is_silent = now.since(seen.last_beat) > seen.ttl / 3;
             if seen.end == End::Closed {
                 deaths = 0;
-            } else if self.is_outlived(holder, *id, seen) || seen.end == End::Alive && !is_silent {
+            } else if self.is_outlived(*id, seen) || seen.end == End::Alive && !is_silent {
                 // It did not die.
             } else if seen.last_beat.since(seen.started) >= WELL + pause(deaths) {
                 deaths = 1;
@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn deaths(past: &[Past]) -> u32 {
-        Deaths::default().of_task(past).map_or(0, |row| row.deaths)
+        Deaths::default().of_task(past).map_or(0, |counted| counted.row.deaths)
     }
 
     #[test]
@@ -267,39 +267,38 @@ mod tests {
     fn a_pause_is_noted_and_the_row_goes_on_after_it() {
         let row =
             Deaths::default().of_task(&[had("c", 200, 240), had("b", 100, 140), had("a", 0, 40)]).unwrap();
-        assert_eq!(row, DeathRow { deaths: 3, since: at(40), ran: Duration::ZERO });
-        assert_eq!(row.seen(), "its last 3 holders died while they had it, since 2025-11-22T04:14:13.123Z");
-        let note = Why::shortened(&row.seen());
-        assert_eq!(DeathRow::read(&note), Some(row));
-        let paused = Past { note: Some(note), ..gave("d", 245, 246) };
+        assert_eq!(row, Counted { row: DeathRow { deaths: 3, since: at(40) }, ran: Duration::ZERO });
+        let paused = Past { note: Some(Note::Dying(row.row)), ..gave("d", 245, 246) };
         assert_eq!(deaths(std::slice::from_ref(&paused)), 3);
         let again = Deaths::default().of_task(&[had("a", 260, 300), paused.clone()]).unwrap();
-        assert_eq!((again.deaths, again.since), (4, at(40)));
+        assert_eq!((again.row.deaths, again.row.since), (4, at(40)));
         assert_eq!(deaths(&[had("a", 700, 740), gave("b", 260, 660), paused]), 1, "it ran well");
-        for foreign in ["", "done", "its last x holders died while they had it, since 0 ms"] {
-            assert_eq!(DeathRow::read(&Why::shortened(foreign)), None, "{foreign}");
-        }
     }
 
     #[test]
     fn a_process_with_a_later_session_did_not_die() {
         let mut deaths = Deaths::default();
-        let past = [had("b", 100, 140), had("a", 0, 40)];
+        let under = |session, holding: Past| Past { session: Some(session), ..holding };
+        let past = [under(id(2, 1), had("b", 100, 140)), under(id(1, 1), had("a", 0, 40))];
         deaths.learn(&session("a", id(1, 1), 0, 10, died(40)));
         deaths.learn(&session("b", id(2, 1), 0, 110, died(140)));
-        assert_eq!(deaths.of_task(&past).map(|row| row.deaths), Some(2));
+        assert_eq!(deaths.of_task(&past).map(|counted| counted.row.deaths), Some(2));
         deaths.learn(&session("a", id(1, 2), 60, 200, None));
-        assert_eq!(deaths.of_task(&past).map(|row| row.deaths), Some(1));
+        assert_eq!(deaths.of_task(&past).map(|counted| counted.row.deaths), Some(1));
         deaths.ask_for(2);
         assert_eq!(deaths.of_task(&past), None, "the own process lives");
         deaths.ask_for(9);
         deaths.learn(&session("b", id(3, 1), 150, 200, None));
-        assert_eq!(deaths.of_task(&past).map(|row| row.deaths), Some(1), "another process of that name");
+        assert_eq!(
+            deaths.of_task(&past).map(|counted| counted.row.deaths),
+            Some(1),
+            "another process of that name"
+        );
         deaths.learn(&session("b", id(2, 2), 150, 200, died(240)));
         assert_eq!(deaths.of_task(&past), None, "that later one died counts for what it had then");
         let mut closed_itself = Deaths::default();
         closed_itself.learn(&session("a", id(1, 1), 0, 10, closed(20)));
-        assert_eq!(closed_itself.of_task(&[had("a", 0, 40)]), None);
+        assert_eq!(closed_itself.of_task(&past[1..]), None);
         closed_itself.forget(at(2 * 60 * 60 + 11));
         assert_eq!(closed_itself, Deaths::default());
     }
@@ -374,7 +373,7 @@ mod tests {
         assert_eq!(until(&[had("b", 100, 140), had("a", 0, 40)]), Some(300));
         assert_eq!(until(&[gave("c", 150, 250), had("b", 100, 140), had("a", 0, 40)]), Some(200));
         let row = Deaths::default().of_task(&[had("b", 100, 140), had("a", 0, 40)]).unwrap();
-        let paused = Past { note: Some(Why::shortened(&row.seen())), ..gave("c", 145, 146) };
+        let paused = Past { note: Some(Note::Dying(row.row)), ..gave("c", 145, 146) };
         assert_eq!(until(&[gave("d", 200, 260), paused]), Some(240));
     }
 }

@@ -6,6 +6,6 @@ mod member;
 mod record;
 mod row;
 
-pub(crate) use deaths::{Deaths, Longest, WELL as ROW_ENDS, pause};
+pub(crate) use deaths::{Counted, Deaths, Longest, WELL as ROW_ENDS, pause};
 pub(crate) use member::{Due, Fault, judge};
 pub(crate) use record::{Failures, Resting, is_ahead};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    model::StoreTime,
-    store::{DeathRow, Ended, FailureRow, LockRecord, PAST_HOLDERS, Past, is_revoked, name_in_note},
+    model::{Holder, StoreTime},
+    store::{Ended, FailureRow, LockRecord, Note, PAST_HOLDERS, Past},
 };
 
 /// For so long a member that gave a task up gets it only if no other has room.
@@ -35,7 +35,7 @@ pub(crate) struct Resting {
     /// Number of these.
     pub(crate) tries: u32,
     /// The last members that gave it up.
-    pub(crate) by: Vec<String>,
+    pub(crate) by: Vec<Holder>,
     /// Error of the last failure, or description of the last death.
     pub(crate) error: String,
 }
@@ -43,11 +43,15 @@ pub(crate) struct Resting {
 impl Resting {
     /// Returns why a task rests, if its last holder has left it so.
     pub(crate) fn of(past: &[Past]) -> Option<Self> {
-        if let Some(FailureRow { since, tries, by, error }) = FailureRow::latest(past) {
-            return Some(Self { since, tries, by, error });
+        match past.first()?.note.as_ref()? {
+            Note::Failing(FailureRow { since, tries, by, error }) => {
+                Some(Self { since: *since, tries: *tries, by: by.clone(), error: error.to_string() })
+            }
+            Note::Dying(row) => {
+                Some(Self { since: row.since, tries: row.deaths, by: Vec::new(), error: row.to_string() })
+            }
+            _ => None,
         }
-        let row = DeathRow::latest(past)?;
-        Some(Self { since: row.since, tries: row.deaths, by: Vec::new(), error: row.seen() })
     }
 
     /// Returns whether it still fails as far as is known, for a holder that has had it since then.
@@ -59,8 +63,7 @@ impl Resting {
 /// A member that gave a task up, or from which an operator took it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GaveUp {
-    /// The member, [as a note names it](name_in_note).
-    pub(crate) by: String,
+    pub(crate) by: Holder,
     pub(crate) at: StoreTime,
     /// First time that it did so, as far as the record remembers; nothing if it does not remember any.
     pub(crate) first: Option<StoreTime>,
@@ -100,20 +103,15 @@ impl Failures {
 }
 
 fn says_of_deaths(one: &Past) -> bool {
-    one.how == Ended::Died || one.note.as_ref().is_some_and(|note| DeathRow::read(note).is_some())
-}
-
-fn read(one: &Past) -> Option<FailureRow> {
-    one.note.as_ref().and_then(FailureRow::read)
+    one.how == Ended::Died || matches!(one.note, Some(Note::Dying(_)))
 }
 
 fn was_taken(one: &Past) -> bool {
-    one.how == Ended::Forced || one.note.as_ref().is_some_and(is_revoked)
+    one.how == Ended::Forced || matches!(one.note, Some(Note::Revoked { .. }))
 }
 
 fn ran_well(one: &Past) -> bool {
-    // The note last: to read one costs more than all the rest, and most tasks that fail do so soon.
-    one.how != Ended::Died && one.to.since(one.from) >= WELL && read(one).is_none()
+    one.how != Ended::Died && one.to.since(one.from) >= WELL && FailureRow::left_by(one).is_none()
 }
 
 /// Of each member its latest holding counts that says something: a moment with the task does not, nor does a death.
@@ -121,26 +119,29 @@ fn ran_well(one: &Past) -> bool {
 fn gave_up(past: &[Past]) -> Vec<GaveUp> {
     let mut all: Vec<GaveUp> = Vec::new();
     for (place, one) in past.iter().enumerate() {
-        let (by, at, given) = (name_in_note(&one.holder), one.to, read(one).is_some());
-        if all.iter().any(|known| known.by == by) || !given && !was_taken(one) {
+        let (by, at, given) = (&one.holder, one.to, FailureRow::left_by(one).is_some());
+        if all.iter().any(|known| known.by == *by) || !given && !was_taken(one) {
             continue;
         }
         let is_own = |other: &&Past| other.holder == one.holder;
         let again = past[..place].iter().filter(is_own).find(|later| ran_well(later)).map(|later| later.from);
         // Whichever of its failures was the first that another did not have.
-        let first = past.iter().rposition(|other| is_own(&other) && read(other).is_some()).unwrap_or(place);
+        let first = past
+            .iter()
+            .rposition(|other| is_own(&other) && FailureRow::left_by(other).is_some())
+            .unwrap_or(place);
         let others = past[..first].iter().rev().filter(|other| !is_own(other));
         let elsewhere = others.filter(|_| given).find(|later| ran_well(later)).map(|later| later.from);
         let until = at.plus(if given { REMEMBERED } else { REVOKED });
         let tells = given && place + 1 < PAST_HOLDERS;
         let first = Some(past[first].to);
+        let by = by.clone();
         all.push(GaveUp { by, at, first, until, is_fault: given, elsewhere, again, tells });
     }
-    if let Some((at, row)) = past.iter().find_map(|one| Some((one.to, read(one)?))) {
-        let works: Vec<_> =
-            past.iter().filter(|one| ran_well(one)).map(|one| name_in_note(&one.holder)).collect();
-        let named = row.by.into_iter().rev().filter(|by| !works.contains(by));
-        let named: Vec<_> = named.filter(|by| all.iter().all(|known| known.by != *by)).collect();
+    if let Some((at, row)) = past.iter().find_map(|one| Some((one.to, FailureRow::left_by(one)?))) {
+        let works = |by: &Holder| past.iter().any(|one| one.holder == *by && ran_well(one));
+        let named = row.by.iter().rev().filter(|by| !works(by));
+        let named: Vec<_> = named.filter(|by| all.iter().all(|known| known.by != **by)).cloned().collect();
         let until = at.plus(REMEMBERED);
         all.extend(named.into_iter().map(|by| GaveUp {
             by,
@@ -160,7 +161,7 @@ fn gave_up(past: &[Past]) -> Vec<GaveUp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Holder, Key, Kind, LockId, Term, Why};
+    use crate::model::{Key, Kind, LockId, Term, Why};
 
     const DAY: i64 = 24 * 60 * 60;
 
@@ -172,12 +173,12 @@ mod tests {
         name.parse().unwrap()
     }
 
-    fn past(by: &str, from: i64, to: i64, note: Option<Why>) -> Past {
+    fn past(by: &str, from: i64, to: i64, note: Option<Note>) -> Past {
         Past { note, ..Past::new(holder(by), Term::new(7), at(from), at(to), Ended::Released) }
     }
 
     fn gave_up(by: &str, to: i64) -> Past {
-        past(by, to - 20, to, Some(FailureRow::begun(at(0), &holder(by), "no".to_owned()).note()))
+        past(by, to - 20, to, Some(Note::Failing(FailureRow::begun(at(0), &holder(by), "no"))))
     }
 
     /// Of these holders, the latest first.
@@ -190,7 +191,7 @@ mod tests {
     fn names(past: &[Past], now: i64) -> Vec<String> {
         let mut gave_up = Failures::of(&record(past)).gave_up;
         gave_up.retain(|one| one.again.is_none() && one.until(at(now)) > Some(at(now)));
-        gave_up.into_iter().map(|one| one.by).collect()
+        gave_up.into_iter().map(|one| one.by.to_string()).collect()
     }
 
     #[test]
@@ -208,10 +209,9 @@ mod tests {
     #[test]
     fn members_of_the_row_are_avoided_also_if_the_record_has_forgotten_their_holdings() {
         let row = ["a", "b", "c"].map(holder);
-        let row = row[1..].iter().fold(FailureRow::begun(at(0), &row[0], "no".to_owned()), |row, by| {
-            row.followed_by(by, "no".to_owned())
-        });
-        let last = past("c", 100, 120, Some(row.note()));
+        let first = FailureRow::begun(at(0), &row[0], "no");
+        let row = row[1..].iter().fold(first, |row, by| row.followed_by(by, "no"));
+        let last = past("c", 100, 120, Some(Note::Failing(row)));
         assert_eq!(names(std::slice::from_ref(&last), 130), ["a", "b", "c"]);
         assert_eq!(names(&[past("b", 121, 181, None), last], 190), ["a", "c"]);
     }
@@ -219,8 +219,8 @@ mod tests {
     #[test]
     fn a_member_from_which_an_operator_took_it_is_avoided_for_ten_minutes() {
         let taken = Past { how: Ended::Forced, ..past("a", 0, 10, None) };
-        let asked =
-            past("a", 0, 10, Some(crate::store::revoked(&holder("admin"), &Why::new("hot").unwrap())));
+        let revoked = Note::Revoked { by: holder("admin"), why: Why::new("hot").unwrap() };
+        let asked = past("a", 0, 10, Some(revoked));
         for past in [taken, asked] {
             assert_eq!(names(std::slice::from_ref(&past), 609), ["a"]);
             assert_eq!(names(&[past], 610), [""; 0]);

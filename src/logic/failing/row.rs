@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::is_ahead;
 use crate::{
     model::StoreTime,
-    store::{FailureRow, Past},
+    store::{FailureRow, Note, Past},
 };
 
 /// A task rests for such a part of the time it has been failing: what is mended is tried again soon, compared to how
@@ -36,10 +36,10 @@ impl FailureRow {
     /// a rest is a part of its length, which nobody can tell.
     pub(crate) fn of(past: &[Past], taken: StoreTime, now: StoreTime, well: Duration) -> Option<Self> {
         for last in past {
-            if let Some(found) = last.note.as_ref().and_then(Self::read) {
+            if let Some(found) = Self::left_by(last) {
                 let open = last.to.plus(found.rest(false, last.to));
                 let goes_on = taken.since(open) <= FORGOTTEN && !is_ahead(found.since, now);
-                return goes_on.then_some(found);
+                return goes_on.then(|| found.clone());
             }
             if last.to.since(last.from) > well {
                 return None;
@@ -48,9 +48,12 @@ impl FailureRow {
         None
     }
 
-    /// The row that the last holder has left, if it gave the task up.
-    pub(crate) fn latest(past: &[Past]) -> Option<Self> {
-        Self::read(past.first()?.note.as_ref()?)
+    /// The row that a holder has left, if it gave the task up.
+    pub(crate) const fn left_by(holding: &Past) -> Option<&Self> {
+        match &holding.note {
+            Some(Note::Failing(row)) => Some(row),
+            _ => None,
+        }
     }
 }
 
@@ -58,7 +61,7 @@ impl FailureRow {
 mod tests {
     use super::*;
     use crate::{
-        model::{Holder, Term, Why},
+        model::{Holder, Term},
         store::Ended,
     };
 
@@ -74,13 +77,13 @@ mod tests {
     }
 
     fn failed(since: i64, by: &[&str]) -> FailureRow {
-        let error = || "no route to host".to_owned();
+        let error = "no route to host";
         let mut by = by.iter().map(|name| holder(name));
-        let first = FailureRow::begun(at(since), &by.next().unwrap(), error());
-        by.fold(first, |row, name| row.followed_by(&name, error()))
+        let first = FailureRow::begun(at(since), &by.next().unwrap(), error);
+        by.fold(first, |row, name| row.followed_by(&name, error))
     }
 
-    fn past(holder: &str, from: i64, to: i64, note: Option<Why>) -> Past {
+    fn past(holder: &str, from: i64, to: i64, note: Option<Note>) -> Past {
         Past { note, ..Past::new(self::holder(holder), Term::new(7), at(from), at(to), Ended::Released) }
     }
 
@@ -105,7 +108,7 @@ mod tests {
     #[test]
     fn a_row_of_failures_goes_on_over_holders_until_one_of_them_worked() {
         let well = SECOND * 30;
-        let gave_up = |to: i64| past("a", to - 20, to, Some(failed(0, &["b", "a"]).note()));
+        let gave_up = |to: i64| past("a", to - 20, to, Some(Note::Failing(failed(0, &["b", "a"]))));
         let row = |past: &[Past], taken: i64| FailureRow::of(past, at(taken), at(taken), well);
         assert_eq!(row(&[], 100), None);
         assert_eq!(row(&[gave_up(60)], 66), Some(failed(0, &["b", "a"])));

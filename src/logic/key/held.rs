@@ -13,7 +13,7 @@ use crate::{
     clock::Moment,
     logic::flaw::Flaw,
     model::{Loss, SessionId, StoreTime, Term},
-    store::{Candidate, Ended, LockRecord, Refusal, ReleaseTo, Request, TakeAnswer, Ticket, Waiter},
+    store::{Candidate, Ended, LockRecord, Note, Past, Refusal, ReleaseTo, TakeAnswer, Ticket, Waiter},
 };
 
 /// A read that follows a release by less may be from before it.
@@ -350,12 +350,13 @@ impl KeyMachine {
 /// Why a lock that was held under this term is held no more.
 fn lost(record: &LockRecord, term: Term) -> Loss {
     let past = record.past.iter().find(|past| past.term == term);
-    let forced = past.filter(|past| past.how == Ended::Forced).and_then(|past| past.note.as_ref());
-    let revoked = forced.and_then(Request::read_note).map(|(by, why)| Loss::Revoked { by, why });
-    revoked.unwrap_or_else(|| Loss::Vanished {
+    if let Some(Past { how: Ended::Forced, note: Some(Note::Revoked { by, why }), .. }) = past {
+        return Loss::Revoked { by: by.clone(), why: why.clone() };
+    }
+    Loss::Vanished {
         found: match &record.holding {
             Some(held) => format!("{} holds it under term {}", held.by.holder, record.term),
             None => format!("nobody holds it, and its last term is {}", record.term),
         },
-    })
+    }
 }

@@ -156,10 +156,10 @@ impl World {
         });
         let about = crate::store::About::new(lock().namespace, "pod".parse().unwrap());
         let nonce = crate::store::Nonce::new(1);
-        ready(
-            self.store
-                .open(Open { session, nonce, about, ttl: Duration::from_secs(30), shares: vec![] }, LIMIT),
-        );
+        ready(self.store.open(
+            Open { session, nonce, about, ttl: Duration::from_secs(30), shares: vec![], drained: None },
+            LIMIT,
+        ));
         session
     }
 

@@ -6,8 +6,10 @@ use crate::{
     StoreError,
     clock::Moment,
     logic::watch::{Liveness, Named},
-    model::{Holder, Loss, SessionId, StoreTime, Term, Why},
-    store::{Candidate, LockRecord, LockSeen, Queue, Refusal, ReleaseAnswer, ReleaseTo, TakeAnswer, Ticket},
+    model::{Holder, Loss, SessionId, StoreTime, Term},
+    store::{
+        Candidate, LockRecord, LockSeen, Note, Queue, Refusal, ReleaseAnswer, ReleaseTo, TakeAnswer, Ticket,
+    },
 };
 
 /// An operation on one key.
@@ -25,7 +27,7 @@ pub(crate) enum Op {
     Release {
         session: SessionId,
         term: Term,
-        note: Option<Why>,
+        note: Option<Note>,
         then: ReleaseTo,
         leaving: Vec<(SessionId, Ticket)>,
     },
@@ -180,7 +182,7 @@ pub(crate) struct Handback {
     /// To a waiter of this name, if there is one.
     pub(crate) to: Option<Holder>,
     /// Note on the end, for the record.
-    pub(crate) note: Option<Why>,
+    pub(crate) note: Option<Note>,
 }
 
 /// Surroundings of the key as a step is taken.

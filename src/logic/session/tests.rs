@@ -522,6 +522,7 @@ fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
                                 about: about(),
                                 ttl: TIMES.ttl,
                                 shares: Vec::new(),
+                                drained: None,
                             };
                             (nonce, now(store.open(open, limit)))
                         }

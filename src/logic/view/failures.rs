@@ -10,11 +10,11 @@ use crate::{
     clock::Moment,
     logic::{
         digest::{self, agree},
-        failing::{self, Due, Failures, Fault, ROW_ENDS, Resting, is_ahead},
+        failing::{self, Counted, Due, Failures, Fault, ROW_ENDS, Resting, is_ahead},
         plan::GaveUp,
     },
     model::{Holder, Key, SessionId, StoreTime, Term},
-    store::{DeathRow, LockSeen, Share, name_in_note},
+    store::{LockSeen, Share},
 };
 
 /// A rest that is over so soon is that of a task which another member is to try.
@@ -99,11 +99,11 @@ impl SpreadView {
 
     /// Returns how many holders of a task died in a row, before the one that has it; none if it runs well there.
     pub(crate) fn deaths_of(&self, key: &Key) -> u32 {
-        self.tasks.get(key).and_then(|known| self.row_of(known)).map_or(0, |(row, _)| row.deaths)
+        self.tasks.get(key).and_then(|known| self.row_of(known)).map_or(0, |(counted, _)| counted.row.deaths)
     }
 
     /// The row of deaths of a task that has a holder, and when it is over.
-    fn row_of(&self, known: &Known) -> Option<(DeathRow, StoreTime)> {
+    fn row_of(&self, known: &Known) -> Option<(Counted, StoreTime)> {
         let TaskPlace::Held { since: Some(since), .. } = known.place else { return None };
         let (failures, (now, _)) = (known.failures.as_deref()?, self.clock?);
         // If the clock was set back, the record says nothing.
@@ -119,14 +119,14 @@ impl SpreadView {
         &self,
         me: &OwnMember,
         key: &Key,
-        named: &[String],
+        named: &[Holder],
         targets: &BTreeMap<SessionId, usize>,
     ) -> bool {
         let part = digest::part(key);
         self.members().any(|(session, Peer { holder, share, .. })| {
             let has_room = targets.get(&session).is_none_or(|target| *target < share.cap as usize);
             let may = session != me.session && takes(share) && agree(&me.share, share, part);
-            may && has_room && !named.contains(&name_in_note(holder))
+            may && has_room && !named.contains(holder)
         })
     }
 
@@ -208,9 +208,9 @@ impl SpreadView {
         me: Option<&OwnMember>,
         due: &mut Due,
     ) -> (BTreeMap<SessionId, Vec<Fault<Place<'_>>>>, Avoided<'_>) {
-        let mut names: BTreeMap<String, Vec<(SessionId, StoreTime)>> = BTreeMap::new();
+        let mut names: BTreeMap<&Holder, Vec<(SessionId, StoreTime)>> = BTreeMap::new();
         for (session, holder, began, _) in self.all(me) {
-            names.entry(name_in_note(holder)).or_default().push((session, began));
+            names.entry(holder).or_default().push((session, began));
         }
         let (mut faults, mut avoided) = (BTreeMap::<_, Vec<_>>::new(), Vec::new());
         for (key, place, failures) in self.failures() {

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     model::{Holder, Key, Kind, LockId, Namespace, Term, Why},
     spread::Explanation,
-    store::{About, Candidate, Closed, Death, Ended, Holding, Nonce, Past, Ticket},
+    store::{About, Candidate, Closed, Death, Ended, FailureRow, Holding, Nonce, Note, Past, Ticket},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -46,14 +46,14 @@ fn held_by(key: &str, session: &SessionRecord) -> LockRecord {
     LockRecord { holding: Some(Holding::new(by, at(0))), ..task(key) }
 }
 
-fn past(holder: &str, note: Option<Why>) -> Past {
+fn past(holder: &str, note: Option<Note>) -> Past {
     let last = Past::new(holder.parse().unwrap(), Term::new(7), at(0), at(10), Ended::Released);
     Past { note, ..last }
 }
 
-fn failing_note() -> Why {
-    let row = crate::store::FailureRow::begun(at(0), &"pod-2".parse().unwrap(), "no route".to_owned());
-    row.followed_by(&"pod-1".parse().unwrap(), "no route".to_owned()).note()
+fn failing_note() -> Note {
+    let row = FailureRow::begun(at(0), &"pod-2".parse().unwrap(), "no route");
+    Note::Failing(row.followed_by(&"pod-1".parse().unwrap(), "no route"))
 }
 
 fn sentences(sessions: &[SessionRecord], locks: &[LockRecord], key: &str, now: StoreTime) -> Vec<String> {

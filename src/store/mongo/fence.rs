@@ -10,7 +10,7 @@ use super::{
     client::{command::write, error::CommandFailure},
     documents::{
         fields::{Fields, LAYOUT, Read, lock_id, long},
-        pipeline::{changed_if, is_known_layout, is_new, is_number, overlaid},
+        pipeline::{changed_if, is_new, is_number, is_of_layout, overlaid},
         queries::{self, KeptRecords, Statement},
     },
 };
@@ -161,7 +161,7 @@ fn slot_id(lock: &LockId, slot: u32) -> bson::Document {
 /// Raises a slot's term, and never lowers it. A record that tenure did not write is left alone.
 fn arm(lock: &LockId, slot: u32, term: Term) -> Statement {
     let id = slot_id(lock, slot);
-    let ours = doc! { "$or": [is_new(id.clone()), { "$and": [is_known_layout(), is_number("$term")] }] };
+    let ours = doc! { "$or": [is_new(id.clone()), { "$and": [is_of_layout(LAYOUT), is_number("$term")] }] };
     let raised = doc! {
         "term": { "$max": ["$term", long(term.get())] },
         "armed_at": { "$cond": [{ "$lt": ["$term", long(term.get())] }, "$$NOW", "$armed_at"] },
@@ -204,5 +204,5 @@ impl Fence {
 
 /// The term a slot of a fence is armed for.
 pub(super) fn read_slot(document: &Document) -> Read<Term> {
-    Fields::of(document)?.number("term").map(Term::new)
+    Fields::of(document, LAYOUT)?.number("term").map(Term::new)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::Ticket;
+use super::{Note, Ticket};
 use crate::model::{Holder, LockId, SessionId, StoreTime, Term, Value, Who, Why};
 
 /// Candidate for a lock, with everything the record says if it is granted.
@@ -136,6 +136,13 @@ impl Ended {
             Self::Forced => "forced",
         }
     }
+
+    /// Returns what the record has that word for.
+    pub(crate) fn of_word(word: &str) -> Option<Self> {
+        [Self::Released, Self::HandedOver, Self::Died, Self::Superseded, Self::Forced]
+            .into_iter()
+            .find(|how| how.as_str() == word)
+    }
 }
 
 /// Most past holders a record remembers.
@@ -147,6 +154,8 @@ pub const PAST_HOLDERS: usize = 5;
 pub struct Past {
     /// The instance's name.
     pub holder: Holder,
+    /// The session that held it. Unknown of a holding that an earlier version remembered.
+    pub session: Option<SessionId>,
     /// The part of the program.
     pub who: Option<Who>,
     /// Under which term.
@@ -157,15 +166,15 @@ pub struct Past {
     pub to: StoreTime,
     /// End of the holding.
     pub how: Ended,
-    /// Note on the end; for a forced end, see [`Request::note`](super::Request::note).
-    pub note: Option<Why>,
+    /// Note on the end.
+    pub note: Option<Note>,
 }
 
 impl Past {
     /// A holding between these times, with no other details.
     #[must_use]
     pub const fn new(holder: Holder, term: Term, from: StoreTime, to: StoreTime, how: Ended) -> Self {
-        Self { holder, who: None, term, from, to, how, note: None }
+        Self { holder, session: None, who: None, term, from, to, how, note: None }
     }
 }
 
@@ -195,10 +204,10 @@ impl LockRecord {
     }
 
     /// Ends the holding, if there is one, and remembers it.
-    pub(crate) fn end(&mut self, now: StoreTime, how: Ended, note: Option<Why>) {
+    pub(crate) fn end(&mut self, now: StoreTime, how: Ended, note: Option<Note>) {
         let Some(Holding { by, acquired_at, .. }) = self.holding.take() else { return };
-        let past =
-            Past { holder: by.holder, who: by.who, term: self.term, from: acquired_at, to: now, how, note };
+        let ended = Past::new(by.holder, self.term, acquired_at, now, how);
+        let past = Past { session: Some(by.session), who: by.who, note, ..ended };
         self.past.insert(0, past);
         self.past.truncate(PAST_HOLDERS);
     }

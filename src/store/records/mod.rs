@@ -1,7 +1,6 @@
 //! Records that stores keep and the engine reads: locks, sessions, schedules, and the notes in them.
 
 mod beats;
-mod drain;
 mod lock;
 mod note;
 mod numbers;
@@ -10,8 +9,7 @@ mod session;
 
 pub use beats::{Beats, ClockAhead};
 pub use lock::{Candidate, Closed, Ended, FOR_GOOD, Holding, LockRecord, PAST_HOLDERS, Past, Waiter};
-pub use note::TaskNote;
-pub(crate) use note::{DeathRow, FailureRow, is_revoked, name_in_note, revoked};
+pub use note::{DeathRow, FailureRow, Note};
 pub use numbers::{Beat, Nonce, Ticket};
 pub use schedule::{Definition, Pause, PauseBefore, RunNow, ScheduleRecord};
 pub use session::{About, Buckets, Death, Drained, Request, SessionRecord, Share};

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-use super::{Beat, Nonce};
+use super::{Beat, Nonce, Note};
 use crate::model::{Digest, Holder, LockId, Namespace, SessionId, SpreadName, StoreTime, Term, Why};
 
 /// Identity of an instance. Written when its session opens, and never changed.
@@ -60,6 +60,9 @@ pub struct SessionRecord {
     pub death: Option<Death>,
     /// The spreads it takes part in.
     pub shares: Vec<Share>,
+    /// Order of an operator to give all tasks and schedules away and to take none, until it is taken back. Locks and
+    /// campaigns are not concerned.
+    pub drained: Option<Drained>,
     /// Requests of operators, until a beat acknowledges them.
     pub requests: Vec<Request>,
 }
@@ -79,6 +82,7 @@ impl SessionRecord {
             ttl,
             death: None,
             shares: Vec::new(),
+            drained: None,
             requests: Vec::new(),
         }
     }
@@ -162,16 +166,14 @@ pub struct Share {
     pub known: Option<u32>,
     /// Time since which it knows that set. An earlier version does not say.
     pub known_since: Option<StoreTime>,
-    /// Order of an operator to drain, which it follows. None if its program drains it, or an earlier version follows.
-    pub drained: Option<Drained>,
 }
 
-/// An order of an operator to drain that an instance follows.
+/// Order of an operator to drain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Drained {
     /// The operator.
     pub by: Holder,
-    /// Time since which the instance follows it.
+    /// Time of the order, by the store's clock.
     pub since: StoreTime,
     /// Why.
     pub why: Why,
@@ -192,7 +194,6 @@ impl Share {
             buckets: None,
             known: None,
             known_since: None,
-            drained: None,
         }
     }
 }
@@ -244,9 +245,6 @@ impl fmt::Debug for Buckets {
     }
 }
 
-/// Stands between the name that asks for a lock and the reason, in the note of its record.
-const SEPARATOR: &str = ": ";
-
 /// An operator asks a holder to give a lock back.
 ///
 /// Known by lock and term: asking twice is asking once.
@@ -263,83 +261,15 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns the note that the record keeps of a lock that was taken away: `by: why`.
-    ///
-    /// A name that could be taken for more than the name stands in quotes.
+    /// Returns the note that the record keeps of a lock that was taken away.
     #[must_use]
-    pub fn note(&self) -> Why {
-        Why::shortened(&signed(&self.by, &self.why))
-    }
-
-    /// Returns the name that asked for a lock, and the reason, from the [note](Self::note) in its record.
-    #[must_use]
-    pub fn read_note(note: &Why) -> Option<(Holder, Why)> {
-        let note = note.as_str();
-        let Some(quoted) = note.strip_prefix('"') else {
-            let (by, why) = note.split_once(SEPARATOR)?;
-            return Some((Holder::new(by).ok()?, Why::shortened(why)));
-        };
-        let mut by = String::new();
-        let mut chars = quoted.chars();
-        loop {
-            match chars.next()? {
-                '"' => break,
-                '\\' => by.push(chars.next()?),
-                plain => by.push(plain),
-            }
-        }
-        let why = chars.as_str().strip_prefix(SEPARATOR)?;
-        Some((Holder::new(by).ok()?, Why::shortened(why)))
+    pub fn note(&self) -> Note {
+        Note::Revoked { by: self.by.clone(), why: self.why.clone() }
     }
 
     /// Returns whether the two ask for the same thing.
     #[must_use]
     pub fn is_about(&self, lock: &LockId, term: Term) -> bool {
         self.lock == *lock && self.term == term
-    }
-}
-
-/// Returns `by: why`, with the name in quotes if it could be taken for more than the name.
-pub(super) fn signed(by: &Holder, why: &Why) -> String {
-    let by = by.as_str();
-    if by.contains(SEPARATOR) || by.starts_with('"') {
-        let escaped = by.replace('\\', r"\\").replace('"', r#"\""#);
-        format!("\"{escaped}\"{SEPARATOR}{why}")
-    } else {
-        format!("{by}{SEPARATOR}{why}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::model::Kind;
-
-    fn request(by: &str, why: &str) -> Request {
-        let lock = LockId { namespace: "n".parse().unwrap(), kind: Kind::Lock, key: "k".parse().unwrap() };
-        Request { lock, term: Term::new(1), by: by.parse().unwrap(), why: Why::new(why).unwrap() }
-    }
-
-    #[test]
-    fn a_note_says_by_whom_and_why() {
-        assert_eq!(request("pod-1", "a: b").note().as_str(), "pod-1: a: b");
-        assert_eq!(request("ops: night", "a").note().as_str(), r#""ops: night": a"#);
-        assert_eq!(Request::read_note(&Why::new("nothing of the kind").unwrap()), None);
-        assert_eq!(Request::read_note(&Why::new(r#""cut off"#).unwrap()), None);
-    }
-
-    proptest! {
-        #![proptest_config(crate::tests::seeded::config())]
-
-        #[test]
-        fn a_note_is_read_as_it_was_meant(
-            by in r#"[a:\\" ]{0,12}[a:"]"#,
-            why in r#"[a:\\" ]{0,12}"#,
-        ) {
-            let request = request(&by, &why);
-            prop_assert_eq!(Request::read_note(&request.note()), Some((request.by, request.why)));
-        }
     }
 }

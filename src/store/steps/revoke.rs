@@ -2,14 +2,15 @@
 
 use super::{Change, Rows, Step};
 use crate::{
-    model::SessionId,
-    store::{Bell, Ended, MAX_REQUESTS, Refusal, Request, Revocation, RevokeAnswer},
+    model::{Holder, SessionId, Why},
+    store::{Bell, Drained, Ended, MAX_REQUESTS, Refusal, Request, Revocation, RevokeAnswer, Topic},
 };
 
 impl<R: Rows> Step<'_, R> {
     pub(in crate::store) fn revoke(&mut self, revocation: Revocation) -> Result<RevokeAnswer, R::Failure> {
         match revocation {
             Revocation::Ask { session, request } => self.ask(session, request),
+            Revocation::Drain { session, order, tell } => self.drain(session, order, &tell),
             Revocation::Force(request) => self.force(request),
             Revocation::Reopen(request) => self.reopen(request),
         }
@@ -31,6 +32,24 @@ impl<R: Rows> Step<'_, R> {
         self.ring([Bell::asked(session, &request.lock)]);
         record.requests.push(request);
         self.rows.put_session(&record)?;
+        Ok(RevokeAnswer::Asked)
+    }
+
+    fn drain(
+        &mut self,
+        session: SessionId,
+        order: Option<(Holder, Why)>,
+        tell: &Topic,
+    ) -> Result<RevokeAnswer, R::Failure> {
+        let mut record = match self.rows.session(session)? {
+            Err(refusal) => return Ok(RevokeAnswer::Refused(refusal)),
+            Ok(Some(record)) if record.is_alive() => record,
+            Ok(_) => return Ok(RevokeAnswer::NotHeld),
+        };
+        let since = self.now;
+        record.drained = order.map(|(by, why)| Drained { by, since, why });
+        self.rows.put_session(&record)?;
+        self.ring([Bell::ordered(session, tell)]);
         Ok(RevokeAnswer::Asked)
     }
 

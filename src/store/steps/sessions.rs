@@ -28,7 +28,7 @@ impl<R: Rows> Step<'_, R> {
             Ok(None) => {}
         }
         let opened = SessionRecord::opened(open.session, open.about, open.nonce, kept(open.ttl), self.now);
-        let record = SessionRecord { shares: kept_shares(open.shares), ..opened };
+        let record = SessionRecord { shares: kept_shares(open.shares), drained: open.drained, ..opened };
         self.rows.put_session(&record)?;
         self.ring_of_member(&record);
         Ok(SessionSeen::of(record))

@@ -18,7 +18,7 @@ fn id() -> SessionId {
 
 fn opening() -> Open {
     let about = About::new(Namespace::new("tests").unwrap(), Holder::new("pod-1").unwrap());
-    Open { session: id(), nonce: Nonce::new(1), about, ttl: LIMIT, shares: Vec::new() }
+    Open { session: id(), nonce: Nonce::new(1), about, ttl: LIMIT, shares: Vec::new(), drained: None }
 }
 
 fn beat(number: u64) -> BeatWrite {

@@ -1,7 +1,7 @@
 use tenure::{
-    model::{LockId, SessionId, StoreTime, Term, Why},
+    model::{LockId, SessionId, StoreTime, Term},
     store::{
-        Candidate, Ended, Held, LockRecord, LockSeen, MAX_REQUESTS, PAST_HOLDERS, Refusal, Release,
+        Candidate, Ended, Held, LockRecord, LockSeen, MAX_REQUESTS, Note, PAST_HOLDERS, Refusal, Release,
         ReleaseAnswer, ReleaseTo, Request, Revocation, RevokeAnswer, SetAnswer, SetValue, Take, TakeAnswer,
     },
 };
@@ -30,7 +30,7 @@ pub(crate) struct Grant {
     /// None until it is read: a hand-over does not answer with it.
     pub(crate) term: Option<Term>,
     since: Once<StoreTime>,
-    end: Option<(Ended, Option<Why>)>,
+    end: Option<(Ended, Option<Note>)>,
     until: Once<StoreTime>,
 }
 
@@ -67,7 +67,7 @@ impl Lock {
         self.weeks = weeks;
     }
 
-    fn end(&mut self, how: Ended, note: Option<Why>) {
+    fn end(&mut self, how: Ended, note: Option<Note>) {
         self.current().expect("only what is held is ended").end = Some((how, note));
     }
 
@@ -121,8 +121,8 @@ impl Lock {
         ensure!(past.len() == found.len(), "{id} has had {} holders lately, not {found:?}", past.len());
         for (grant, found) in past.into_iter().zip(found) {
             let Some((how, note)) = &grant.end else { continue };
-            let expected = (&grant.by.holder, &grant.by.who, grant.term, *how, note);
-            let told = (&found.holder, &found.who, Some(found.term), found.how, &found.note);
+            let expected = (&grant.by.holder, Some(grant.by.session), &grant.by.who, grant.term, *how, note);
+            let told = (&found.holder, found.session, &found.who, Some(found.term), found.how, &found.note);
             ensure!(expected == told, "{id} was held by {expected:?}, not by {told:?}");
             grant.since.meet("the time of a past grant", &found.from)?;
             grant.until.meet("the end of a past grant", &found.to)?;
@@ -300,6 +300,15 @@ impl Model {
                     }
                 }
                 ensure!(*answer == expected, "asking must be {expected:?}, and is {answer:?}");
+                Ok(())
+            }
+            Revocation::Drain { session, order, .. } => {
+                let life = self.lives.get_mut(session).filter(|life| !life.is_dead());
+                let expected = if life.is_some() { RevokeAnswer::Asked } else { RevokeAnswer::NotHeld };
+                if let Some(life) = life {
+                    life.drained.clone_from(order);
+                }
+                ensure!(*answer == expected, "an order must be {expected:?}, and is {answer:?}");
                 Ok(())
             }
             Revocation::Reopen(request) => self.reopen(request, answer),

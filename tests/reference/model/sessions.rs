@@ -1,7 +1,7 @@
 use tenure::{
     model::{Holder, SessionId, StoreTime, Why},
     store::{
-        About, Beat, BeatWrite, Death, Declaration, Evidence, Nonce, Open, Request, SessionRecord,
+        About, Beat, BeatWrite, Death, Declaration, Drained, Evidence, Nonce, Open, Request, SessionRecord,
         SessionSeen, Share,
     },
 };
@@ -15,6 +15,8 @@ pub(crate) struct Life {
     opening: Option<Open>,
     pub(crate) shares: Vec<Share>,
     pub(crate) requests: Vec<Request>,
+    /// The order to drain; its time is the store's.
+    pub(crate) drained: Option<(Holder, Why)>,
     /// The last beat that counted.
     pub(crate) beat: Beat,
     pub(crate) nonce: Nonce,
@@ -53,6 +55,8 @@ impl Life {
         expected.death = death;
         expected.shares.clone_from(&self.shares);
         expected.requests.clone_from(&self.requests);
+        let since = seen.drained.as_ref().map_or(seen.started, |order| order.since);
+        expected.drained = self.drained.clone().map(|(by, why)| Drained { by, since, why });
         Ok(expected)
     }
 
@@ -90,6 +94,7 @@ impl Model {
             opening: Some(open.clone()),
             shares: open.shares.clone(),
             requests: Vec::new(),
+            drained: open.drained.clone().map(|order| (order.by, order.why)),
             beat: Beat::new(0),
             nonce: open.nonce,
             beat_at: Once::default(),
@@ -138,6 +143,7 @@ impl Model {
                     opening: None,
                     shares: Vec::new(),
                     requests: Vec::new(),
+                    drained: None,
                     beat: record.beat,
                     nonce: record.nonce,
                     beat_at: Once::default(),

@@ -53,7 +53,8 @@ pub(crate) async fn fill(deployment: &Deployment, database: &str) {
         let about = About::new(namespace(), holder);
         let shares =
             ["topics", "tenure.schedules"].map(|spread| Share::new(spread.parse().expect("it is short")));
-        let open = Open { session, nonce: Nonce::new(1), about, ttl: TTL, shares: shares.into() };
+        let open =
+            Open { session, nonce: Nonce::new(1), about, ttl: TTL, shares: shares.into(), drained: None };
         store.open(open, LIMIT).await.expect("the server is up");
     }
     let topics = Kind::of_tasks(&SpreadName::new("topics").expect("it is short"));

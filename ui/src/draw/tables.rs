@@ -25,7 +25,7 @@ pub(crate) fn past(past: &[Past], now: StoreTime) -> Markup {
                                 td { (length(one.to.since(one.from))) }
                                 td { (since(one.to, now)) }
                                 td { (one.how.as_str()) }
-                                td { @if let Some(note) = &one.note { (name(note.as_str())) } }
+                                td { @if let Some(note) = &one.note { (name(&note.to_string())) } }
                                 td.number { (one.term) }
                             }
                         }

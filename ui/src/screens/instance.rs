@@ -101,7 +101,7 @@ impl Screen {
             @if shares.is_empty() { p.quiet { "It takes part in no spread." } } @else {
                 ul {
                     @for share in shares {
-                        @let terms = terms(share);
+                        @let terms = terms(share, self.instance.record.drained.as_ref());
                         li {
                             a href=(context.base.link("/spread", &[("name", share.spread.as_str())])) { (name(share.spread.as_str())) }
                             @if !terms.is_empty() { ": " (terms) }

@@ -112,7 +112,7 @@ impl Screen {
                         thead { tr { th scope="col" { "Member" } th scope="col" { "Tasks" } th scope="col" { "Share" } } }
                         tbody {
                             @for one in members {
-                                @let (member, terms) = (&one.member, terms(&one.member.share));
+                                @let (member, terms) = (&one.member, terms(&one.member.share, one.member.drained.as_ref()));
                                 @let whole = if member.share.cap < u32::MAX { member.share.cap as usize } else { most };
                                 tr {
                                     th scope="row" {

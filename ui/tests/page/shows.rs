@@ -442,7 +442,7 @@ async fn a_waiter_that_died_is_marked_in_its_queue() {
     let (session, nonce, ttl) = (SessionId::from_u128(7), Nonce::new(1), Duration::from_secs(60));
     let holder = Holder::new("pod-9").unwrap();
     let about = About::new(crate::fleet::namespace(), holder.clone());
-    store.open(Open { session, nonce, about, ttl, shares: Vec::new() }, SOON).await.unwrap();
+    store.open(Open { session, nonce, about, ttl, shares: Vec::new(), drained: None }, SOON).await.unwrap();
     let lock =
         LockId { namespace: crate::fleet::namespace(), kind: Kind::Lock, key: LEADER.parse().unwrap() };
     let by = Candidate::new(session, Ticket::new(1), ttl, holder);
@@ -515,7 +515,8 @@ async fn all_instances_are_counted_though_a_hundred_are_shown() {
     for number in 0..150 {
         let about = About::new(crate::fleet::namespace(), Holder::new(format!("pod-{number}")).unwrap());
         let (session, nonce) = (SessionId::from_u128(number), Nonce::new(1));
-        let open = Open { session, nonce, about, ttl: Duration::from_secs(60), shares: Vec::new() };
+        let open =
+            Open { session, nonce, about, ttl: Duration::from_secs(60), shares: Vec::new(), drained: None };
         store.open(open, SOON).await.unwrap();
     }
     let site = Site::new(store, |ui| ui);

@@ -9,8 +9,9 @@ use tenure::{
         SpreadName, StoreTime, Value, Why,
     },
     store::{
-        About, Beat, BeatWrite, Candidate, Claim, Declaration, Define, Evidence, FinishRun, Instruction,
-        MemoryStore, Nonce, Open, Release, ReleaseTo, Share, Store, StoreExt, Take, TakeAnswer, Ticket, Wait,
+        About, Beat, BeatWrite, Candidate, Claim, Declaration, Define, Evidence, FailureRow, FinishRun,
+        Instruction, MemoryStore, Nonce, Note, Open, Release, ReleaseTo, Share, Store, StoreExt, Take,
+        TakeAnswer, Ticket, Wait,
     },
     testing::TestClock,
 };
@@ -82,7 +83,7 @@ impl Scene {
         (about.host, about.pid, about.program) =
             ("10.0.0.7".to_owned(), u32::try_from(4_000 + number).unwrap(), "shop 1.4".to_owned());
         let session = SessionId::from_u128(number);
-        let open = Open { session, nonce: self.nonce(), about, ttl: TTL, shares };
+        let open = Open { session, nonce: self.nonce(), about, ttl: TTL, shares, drained: None };
         self.store.open(open, LIMIT).await.unwrap();
         session
     }
@@ -114,9 +115,8 @@ impl Scene {
         };
     }
 
-    async fn release(&mut self, lock: &LockId, note: &str, then: ReleaseTo) {
+    async fn release(&mut self, lock: &LockId, note: Option<Note>, then: ReleaseTo) {
         let (session, term) = self.terms.remove(lock).unwrap();
-        let note = (!note.is_empty()).then(|| Why::new(note).unwrap());
         let release = Release { lock: lock.clone(), session, term, note, then };
         self.store.release(vec![release], LIMIT).await.unwrap();
     }
@@ -223,10 +223,12 @@ impl Scene {
         }
         scene.run("nightly", ops, HOSTILE).await;
         // One fails its task until it rests, one dies, and two take over what it had, but for one.
-        let since =
-            "failing since 2026-01-01T00:10:00Z, given up 3 times by pod-1, pod-2, pod-3: no route to host";
+        let [first, second, third] = ["pod-1", "pod-2", "pod-3"].map(|name| name.parse().unwrap());
+        let since = StoreTime::from_millis(1_767_226_200_000);
+        let row = FailureRow::begun(since, &first, "no route to host");
+        let row = row.followed_by(&second, "no route to host").followed_by(&third, "no route to host");
         let lock = scene.lock(tasks.clone(), "topic-07");
-        scene.release(&lock, since, ReleaseTo::ClosedFor(10 * minute)).await;
+        scene.release(&lock, Some(Note::Failing(row)), ReleaseTo::ClosedFor(10 * minute)).await;
         scene.die(web_3, "web-1").await;
         scene.pass(Duration::from_secs(2)).await;
         for (session, holder, topic) in [(web_1, "web-1", "topic-08"), (web_2, "web-2", "topic-09")] {

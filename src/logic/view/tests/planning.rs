@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     model::{Kind, LockId},
-    store::{Candidate, Closed, Ended, FailureRow, Holding, Past},
+    store::{Candidate, Closed, Ended, FailureRow, Holding, Note, Past},
 };
 
 /// By what was learned, with nothing of its own.
@@ -190,7 +190,7 @@ fn many_small_spreads_are_shared_out_evenly() {
 /// A task that its last holder gave up, and that rests for so long.
 fn given_up(task: usize, by: u128, now: StoreTime, rest: Duration) -> LockSeen {
     let lock = LockId { namespace: "n".parse().unwrap(), kind: Kind::of_tasks(&spread()), key: key(task) };
-    let note = FailureRow::begun(now, &holder(by), "no route to host".to_owned()).note();
+    let note = Note::Failing(FailureRow::begun(now, &holder(by), "no route to host"));
     let term = Term::new(task as u64 + 1);
     let last = Past::new(holder(by), term, StoreTime::from_millis(0), now, Ended::Released);
     LockSeen::Found(LockRecord {

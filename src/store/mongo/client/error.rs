@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     error::{Applied, ForeignCursor, StoreError, in_words},
-    store::mongo::documents::fields::LAYOUT,
+    store::mongo::documents::fields::{LAYOUT, LEASE_LAYOUT},
 };
 
 /// The name of this store in errors and reports.
@@ -59,6 +59,8 @@ pub enum ConnectError {
         collection: String,
         /// Their layout.
         found: i64,
+        /// Layout of this version.
+        reads: i64,
     },
     /// The server does not let this user do all that is needed.
     Rights {
@@ -104,11 +106,23 @@ impl fmt::Display for ConnectError {
                 "the collection {collection:?} has a collation that may treat two keys as equal: \
                  use another prefix, or let tenure create it"
             ),
-            Self::Layout { collection, found } => write!(
-                f,
-                "the collection {collection:?} holds records of layout {found}, and this version of tenure \
-                 reads layout {LAYOUT} only: use an empty database, or another prefix"
-            ),
+            Self::Layout { collection, found, reads } => {
+                write!(
+                    f,
+                    "the collection {collection:?} holds records of layout {found}, and this version of tenure \
+                     reads layout {reads} only: "
+                )?;
+                // All that decides has the same place in both; of a note, which was a sentence, nothing is read.
+                if (*found, *reads) == (LAYOUT, LEASE_LAYOUT) {
+                    write!(
+                        f,
+                        "stop all instances of the earlier version, then let it be read as that \
+                         (updateMany({{ v: {found} }}, {{ $set: {{ v: NumberLong({reads}) }} }}))"
+                    )
+                } else {
+                    f.write_str("use an empty database, or another prefix")
+                }
+            }
             Self::Rights { user, lacking, to_create: false } => {
                 f.write_str(&rights::may_not(user.as_deref(), lacking))
             }

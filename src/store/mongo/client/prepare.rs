@@ -16,7 +16,10 @@ use super::{
     options::Collections,
     rights,
 };
-use crate::{store::mongo::documents::fields::LAYOUT, words};
+use crate::{
+    store::mongo::documents::fields::{LAYOUT, LEASE_LAYOUT},
+    words,
+};
 
 /// Server 6.0, by the version of its wire protocol.
 const OLDEST_WIRE: i32 = 17;
@@ -55,8 +58,9 @@ pub(crate) async fn look(
         if found.get_document("options").is_ok_and(|options| options.contains_key("collation")) {
             return Ok(Err(ConnectError::Collation { collection: name.to_owned() }));
         }
-        if let Some(found) = earlier_layout(database, name).await? {
-            return Ok(Err(ConnectError::Layout { collection: name.to_owned(), found }));
+        let layout = if name == names.locks || name == names.sessions { LEASE_LAYOUT } else { LAYOUT };
+        if let Some(found) = earlier_layout(database, name, layout).await? {
+            return Ok(Err(ConnectError::Layout { collection: name.to_owned(), found, reads: layout }));
         }
         let list = doc! { "listIndexes": name, "cursor": { "batchSize": 100 } };
         for index in batch(&run(database, list).await?) {
@@ -74,10 +78,10 @@ pub(crate) async fn look(
 
 /// The layout of a record that an earlier version of tenure wrote, if there is one among the oldest: no start is to
 /// read a whole ledger. Records behind them are refused one by one.
-async fn earlier_layout(database: &Database, name: &str) -> CommandResult<Option<i64>> {
+async fn earlier_layout(database: &Database, name: &str, layout: i64) -> CommandResult<Option<i64>> {
     let pipeline = vec![
         doc! { "$limit": OLDEST_RECORDS },
-        doc! { "$match": { "v": { "$gte": 1, "$lt": LAYOUT } } },
+        doc! { "$match": { "v": { "$gte": 1, "$lt": layout } } },
         doc! { "$limit": 1 },
         doc! { "$project": { "_id": 0, "v": { "$toLong": "$v" } } },
     ];

@@ -10,13 +10,15 @@ use bson::{Binary, Bson, DateTime, Document, doc, spec::BinarySubtype};
 use crate::{
     model::{
         Holder, Key, Kind, LimitError, LockId, MAX_NUMBER, Namespace, ScheduleId, ScheduleName, SessionId,
-        SpreadName, StoreTime, Value, Who, Why,
+        StoreTime, Value, Who, Why,
     },
-    store::{Candidate, Refusal, Ticket},
+    store::{Candidate, DeathRow, FailureRow, Note, Refusal, Ticket},
 };
 
-/// The layout version every document carries as `v`. A document with another one is not touched.
+/// The layout version that a document carries as `v`. A document with another one is not touched.
 pub(crate) const LAYOUT: i64 = 2;
+/// The same of locks and sessions.
+pub(crate) const LEASE_LAYOUT: i64 = 3;
 
 pub(crate) type Read<T> = Result<T, Refusal>;
 
@@ -44,6 +46,46 @@ pub(crate) fn bytes(value: Option<&Value>) -> Bson {
     value.map_or(Bson::Null, |value| {
         Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes: value.as_bytes().to_vec() })
     })
+}
+
+/// A note on the end of a holding.
+pub(crate) fn note(note: Option<&Note>) -> Bson {
+    let document = match note {
+        None => return Bson::Null,
+        Some(Note::Done) => doc! { "kind": "done" },
+        Some(Note::Failing(FailureRow { since, tries, by, error })) => {
+            let by: Vec<_> = by.iter().map(Holder::as_str).collect();
+            doc! {
+                "kind": "failing", "since": date(*since), "tries": i64::from(*tries), "by": by, "error": error.as_str(),
+            }
+        }
+        Some(Note::Dying(DeathRow { deaths, since })) => {
+            doc! { "kind": "dying", "since": date(*since), "deaths": i64::from(*deaths) }
+        }
+        Some(Note::Revoked { by, why }) => {
+            doc! { "kind": "revoked", "by": by.as_str(), "why": why.as_str() }
+        }
+    };
+    Bson::Document(document)
+}
+
+/// None if it makes no sense: what it says of failures begins anew.
+pub(crate) fn read_note(found: &Fields<'_>) -> Option<Note> {
+    let read = |note: Fields<'_>| -> Read<Note> {
+        Ok(match note.string("kind")? {
+            "done" => Note::Done,
+            "failing" => Note::Failing(FailureRow {
+                since: note.at("since")?,
+                tries: note.small("tries")?,
+                by: note.names("by")?,
+                error: note.why("error")?,
+            }),
+            "dying" => Note::Dying(DeathRow { since: note.at("since")?, deaths: note.small("deaths")? }),
+            "revoked" => Note::Revoked { by: note.name("by", Holder::new)?, why: note.why("why")? },
+            _ => return Err(damaged("note", "is of an unknown kind")),
+        })
+    };
+    found.inner("note").and_then(read).ok()
 }
 
 pub(crate) fn lock_id(id: &LockId) -> Document {
@@ -90,14 +132,14 @@ pub(crate) fn damaged(field: &str, problem: impl Into<String>) -> Refusal {
 }
 
 impl<'a> Fields<'a> {
-    /// Only of a document whose layout is known.
-    pub(crate) fn of(document: &'a Document) -> Read<Self> {
+    /// Only of a document whose layout is this.
+    pub(crate) fn of(document: &'a Document, layout: i64) -> Read<Self> {
         match document.get("v") {
             None => Err(Refusal::Foreign),
-            Some(Bson::Int64(LAYOUT)) => Ok(Self(document)),
+            Some(Bson::Int64(found)) if *found == layout => Ok(Self(document)),
             // A shell writes the same number in another type, and the server compares across types.
-            Some(Bson::Int32(found)) if i64::from(*found) == LAYOUT => Ok(Self(document)),
-            Some(Bson::Double(found)) if found.to_bits() == (LAYOUT as f64).to_bits() => Ok(Self(document)),
+            Some(Bson::Int32(found)) if i64::from(*found) == layout => Ok(Self(document)),
+            Some(Bson::Double(found)) if found.to_bits() == (layout as f64).to_bits() => Ok(Self(document)),
             Some(found) => Err(Refusal::Layout { found: shortened(found) }),
         }
     }
@@ -208,6 +250,15 @@ impl<'a> Fields<'a> {
         entries.iter().map(read).collect()
     }
 
+    /// Names of holders.
+    fn names(&self, field: &str) -> Read<Vec<Holder>> {
+        let Bson::Array(entries) = self.get(field)? else {
+            return Err(Self::wrong(field, self.get(field)?, "an array"));
+        };
+        let name = |entry: &Bson| entry.as_str().and_then(|name| Holder::new(name).ok());
+        entries.iter().map(|entry| name(entry).ok_or_else(|| Self::wrong(field, entry, "a name"))).collect()
+    }
+
     pub(crate) fn why(&self, field: &str) -> Read<Why> {
         self.name(field, Why::new)
     }
@@ -250,14 +301,8 @@ impl<'a> Fields<'a> {
 }
 
 pub(crate) fn kind(text: &str) -> Read<Kind> {
-    match text {
-        "lock" => Ok(Kind::Lock),
-        "schedule" => Ok(Kind::Schedule),
-        _ => match text.strip_prefix("task:").map(SpreadName::new) {
-            Some(Ok(spread)) => Ok(Kind::Task(spread)),
-            _ => Err(damaged("kind", format!("is {}, which is no kind of key", quoted(text)))),
-        },
-    }
+    Kind::of_text(text)
+        .ok_or_else(|| damaged("kind", format!("is {}, which is no kind of key", quoted(text))))
 }
 
 pub(crate) fn read_lock_id(id: &Bson) -> Read<LockId> {
@@ -282,12 +327,12 @@ mod tests {
     use super::*;
 
     fn refusal(of: &Document) -> String {
-        Fields::of(of).err().map_or_else(|| panic!("{of} is ours"), |refusal| refusal.to_string())
+        Fields::of(of, LAYOUT).err().map_or_else(|| panic!("{of} is ours"), |refusal| refusal.to_string())
     }
 
     #[test]
     fn a_layout_that_is_nearly_ours_is_not() {
-        assert!(Fields::of(&doc! { "v": 2.0 }).is_ok());
+        assert!(Fields::of(&doc! { "v": 2.0 }, LAYOUT).is_ok());
         assert!(refusal(&doc! { "v": 2.0 - f64::EPSILON }).contains("1.99999"));
     }
 

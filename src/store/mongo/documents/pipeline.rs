@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bson::{Bson, Document, doc};
 
-use super::fields::{LAYOUT, long, millis};
+use super::fields::{long, millis};
 use crate::model::MAX_NUMBER;
 
 pub(crate) fn literal(value: impl Into<Bson>) -> Document {
@@ -26,8 +26,8 @@ pub(crate) fn is_new(id: impl Into<Bson>) -> Document {
     doc! { "$eq": ["$$ROOT", { "_id": literal(id) }] }
 }
 
-pub(crate) fn is_known_layout() -> Document {
-    doc! { "$eq": ["$v", LAYOUT] }
+pub(crate) fn is_of_layout(layout: i64) -> Document {
+    doc! { "$eq": ["$v", layout] }
 }
 
 pub(crate) fn is_number(field: &str) -> Document {

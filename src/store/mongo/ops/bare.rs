@@ -6,7 +6,7 @@ use super::{locks, queue, runs, schedules, sessions, take};
 use crate::{
     model::{LockId, RunRecord, ScheduleId, StoreTime, Term},
     store::{
-        Bell, Claim, Define, Held, Instruction, LockRecord, News, Open, Refusal, ScheduleRecord,
+        Bell, Claim, Define, Held, Instruction, LockRecord, News, Note, Open, Refusal, ScheduleRecord,
         SessionRecord, Take, Topic, Wait, Waiter,
         mongo::{MongoStore, documents::fields, fence, hints::Bucket},
     },
@@ -37,6 +37,12 @@ readers! {
 /// Reads the `_id` of a lock as the store does.
 pub fn read_lock_id(id: &Bson) -> Result<LockId, Refusal> {
     fields::read_lock_id(id)
+}
+
+/// Returns a note as the store writes it.
+#[must_use]
+pub fn note(note: &Note) -> Bson {
+    fields::note(Some(note))
 }
 
 /// Rings bells as the store does, of writes that were carried out at that time.

@@ -12,19 +12,19 @@ use super::{
     pages::{by_id, id_of, page, place},
 };
 use crate::{
-    model::{Holder, Kind, LockId, Namespace, SessionId, Term, Who, Why},
+    model::{Holder, Kind, LockId, Namespace, SessionId, Term, Who},
     store::{
-        Candidate, Closed, Cursor, Ended, FOR_GOOD, Held, Holding, LockRecord, LockSeen, PAST_HOLDERS, Page,
-        Past, SetAnswer, SetValue, Ticket,
+        Candidate, Closed, Cursor, Ended, FOR_GOOD, Held, Holding, LockRecord, LockSeen, Note, PAST_HOLDERS,
+        Page, Past, SetAnswer, SetValue, Ticket,
         mongo::{
             MongoStore,
             client::{command::write, error::CommandResult},
             documents::{
                 fields::{
-                    Fields, LAYOUT, Read, bytes, candidate, damaged, lock_id, long, millis, optional_text,
-                    quoted,
+                    self, Fields, LEASE_LAYOUT, Read, bytes, candidate, damaged, lock_id, long, millis,
+                    read_note,
                 },
-                pipeline::{are, are_numbers, is_known_layout, is_number, is_one_of, is_type, merged},
+                pipeline::{are, are_numbers, is_number, is_of_layout, is_one_of, is_type, merged},
                 queries::{self, Find, KeptRecords, Statement},
             },
         },
@@ -249,7 +249,7 @@ pub(crate) fn is_sane_lock() -> Document {
         vec![is_type("$value", &["null", "binData"])],
     ];
     doc! { "$and": [
-        is_known_layout(),
+        is_of_layout(LEASE_LAYOUT),
         is_number("$term"),
         { "$isArray": "$past" },
         { "$or": [{ "$eq": ["$not_before", null] }, { "$and": closed }] },
@@ -278,7 +278,7 @@ pub(crate) fn next_term() -> Document {
 /// Its end is what the word says; or, if that is nothing, what the record says.
 pub(crate) fn past_with(how: impl Into<Bson>, note: impl Into<Bson>) -> Document {
     let entry = doc! {
-        "holder": "$holder", "who": "$who", "term": "$term", "from": "$acquired_at",
+        "holder": "$holder", "session": "$granted_to", "who": "$who", "term": "$term", "from": "$acquired_at",
         "to": { "$ifNull": ["$ended_at", "$$NOW"] },
         "how": { "$ifNull": ["$ended", how.into()] },
         "note": note.into(),
@@ -297,7 +297,8 @@ pub(crate) fn closed_for(length: impl Into<Bson>) -> Document {
 
 /// The fields of a lock that was granted, but for term, time and past.
 pub(crate) fn granted(by: &Candidate) -> Document {
-    merged([doc! { "v": LAYOUT }, candidate(by), doc! { "value_set": 0_i64 }, not_ended(), not_closed()])
+    let own = doc! { "v": LEASE_LAYOUT, "granted_to": by.session.to_string(), "value_set": 0_i64 };
+    merged([own, candidate(by), not_ended(), not_closed()])
 }
 
 /// Condition: no session has said that it waits for the lock. One that did is read before the lock is released.
@@ -307,7 +308,7 @@ pub(crate) fn is_unwanted() -> Document {
 
 /// The lock, if that session holds it under that term (R6).
 pub(crate) fn held_under(lock: &LockId, session: SessionId, term: Term) -> Document {
-    doc! { "_id": lock_id(lock), "v": LAYOUT, "session": session.to_string(), "term": long(term.get()) }
+    doc! { "_id": lock_id(lock), "v": LEASE_LAYOUT, "session": session.to_string(), "term": long(term.get()) }
 }
 
 // ----- the record as a document
@@ -322,12 +323,12 @@ pub(crate) fn not_ended() -> Document {
 /// The other fields of the holder stay where they are until the lock is granted again, and only then
 /// move to the past: so a release is a plain update, which costs the server half of one that
 /// evaluates anything.
-pub(crate) fn ended(how: Ended, note: Option<&Why>) -> Document {
-    doc! { "session": null, "value": null, "ended": how.as_str(), "note": optional_text(note.map(Why::as_str)) }
+pub(crate) fn ended(how: Ended, note: Option<&Note>) -> Document {
+    doc! { "session": null, "value": null, "ended": how.as_str(), "note": fields::note(note) }
 }
 
 pub(crate) fn read_lock(document: &Document) -> Read<LockRecord> {
-    let fields = Fields::of(document)?;
+    let fields = Fields::of(document, LEASE_LAYOUT)?;
     let free = fields.is_null("session")?;
     let holding = if free {
         None
@@ -363,8 +364,8 @@ pub(crate) fn read_lock(document: &Document) -> Read<LockRecord> {
 pub(crate) fn past_entry(lock: &Document) -> Document {
     let field = |name| lock.get(name).cloned().unwrap_or(Bson::Null);
     doc! {
-        "holder": field("holder"), "who": field("who"), "term": field("term"), "from": field("acquired_at"),
-        "to": field("ended_at"), "how": field("ended"), "note": field("note"),
+        "holder": field("holder"), "session": field("granted_to"), "who": field("who"), "term": field("term"),
+        "from": field("acquired_at"), "to": field("ended_at"), "how": field("ended"), "note": field("note"),
     }
 }
 
@@ -372,20 +373,14 @@ fn read_past(entry: &Document) -> Read<Past> {
     let fields = Fields(entry);
     Ok(Past {
         holder: fields.name("holder", Holder::new)?,
+        session: fields.session("session").ok(),
         who: fields.optional("who", |fields, field| fields.name(field, Who::new))?,
         term: Term::new(fields.number("term")?),
         from: fields.at("from")?,
         to: fields.at("to")?,
-        how: way_to_end(fields.string("how")?)?,
-        note: fields.optional("note", Fields::why)?,
+        how: Ended::of_word(fields.string("how")?).ok_or_else(|| damaged("how", "is no way to end"))?,
+        note: read_note(&fields),
     })
-}
-
-fn way_to_end(word: &str) -> Read<Ended> {
-    [Ended::Released, Ended::HandedOver, Ended::Died, Ended::Superseded, Ended::Forced]
-        .into_iter()
-        .find(|how| how.as_str() == word)
-        .ok_or_else(|| damaged("how", format!("is {}, which is no way to end", quoted(word))))
 }
 
 pub(crate) fn read_held(document: &Document) -> Read<Held> {

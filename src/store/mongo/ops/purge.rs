@@ -25,7 +25,7 @@ use crate::{
                 error::{CommandFailure, CommandResult},
             },
             documents::{
-                fields::{LAYOUT, millis, read_lock_id},
+                fields::{LAYOUT, LEASE_LAYOUT, millis, read_lock_id},
                 pipeline::{ago, merged, overlaid},
                 queries::{self, Find, KeptRecords, Statement},
             },
@@ -216,7 +216,7 @@ fn idle(retention: Retention) -> Document {
         { "$lt": ["$term", { "$toLong": ago(TERM_KEPT) }] },
         { "$not": is_closed() },
     ] };
-    doc! { "v": LAYOUT, "session": null, "$expr": condition }
+    doc! { "v": LEASE_LAYOUT, "session": null, "$expr": condition }
 }
 
 /// The fences of locks that go, unless they were armed lately, or were not written by tenure.
@@ -238,7 +238,7 @@ fn dead(namespace: &Namespace, after: &Bson, retention: Retention) -> Find {
         filter: doc! {
             "ns": namespace.as_str(),
             "_id": { "$gt": after },
-            "v": LAYOUT,
+            "v": LEASE_LAYOUT,
             "$expr": is_dead_session(),
         },
         sort: Some(doc! { "_id": 1 }),
@@ -253,13 +253,16 @@ fn dead(namespace: &Namespace, after: &Bson, retention: Retention) -> Find {
 /// Filter: those of these sessions that have been dead for long enough.
 fn long_dead(sessions: Vec<Bson>, retention: Retention) -> Document {
     let over = doc! { "$lt": ["$death.at", ago(retention.sessions)] };
-    merged([queries::by_ids(sessions), doc! { "v": LAYOUT, "$expr": { "$and": [is_dead_session(), over] } }])
+    merged([
+        queries::by_ids(sessions),
+        doc! { "v": LEASE_LAYOUT, "$expr": { "$and": [is_dead_session(), over] } },
+    ])
 }
 
 /// Reads what sessions hold. Leaves out locks that cannot be read: they are not freed, and would be found for ever.
 fn held_by_any(sessions: &[Bson]) -> Find {
     Find {
-        filter: doc! { "session": { "$in": sessions }, "v": LAYOUT, "$expr": is_sane_lock() },
+        filter: doc! { "session": { "$in": sessions }, "v": LEASE_LAYOUT, "$expr": is_sane_lock() },
         projection: Some(doc! { "_id": 1, "session": 1, "term": 1, "lock_delay": 1 }),
         at_most: Some(AT_ONCE),
         ..Find::default()
@@ -270,7 +273,7 @@ fn held_by_any(sessions: &[Bson]) -> Find {
 fn free_of_the_dead(held: &Document) -> Statement {
     let field = |name| held.get(name).cloned().unwrap_or(Bson::Null);
     let filter =
-        doc! { "_id": field("_id"), "v": LAYOUT, "session": field("session"), "term": field("term") };
+        doc! { "_id": field("_id"), "v": LEASE_LAYOUT, "session": field("session"), "term": field("term") };
     let delay = held.get("lock_delay").and_then(number).unwrap_or_default();
     if delay == 0 {
         let end = merged([ended(Ended::Died, None), not_closed()]);

@@ -19,7 +19,7 @@ use crate::{
                 error::{CommandFailure, CommandResult},
             },
             documents::{
-                fields::{Fields, LAYOUT, Read, candidate, lock_id, long},
+                fields::{Fields, LAYOUT, LEASE_LAYOUT, Read, candidate, lock_id, long},
                 pipeline::{changed_if, is_new, merged, overlaid},
                 queries::{self, Find, KeptRecords, Statement, by_ids},
             },
@@ -46,7 +46,7 @@ pub(crate) async fn wait(store: MongoStore, waits: Vec<Wait>, limit: Duration) -
 /// Marks a lock that is held, after the place was written: the instance that releases it from then on reads the
 /// queue.
 pub(crate) fn want_statement(lock: &LockId) -> Statement {
-    let held = doc! { "_id": lock_id(lock), "v": LAYOUT, "session": { "$ne": null } };
+    let held = doc! { "_id": lock_id(lock), "v": LEASE_LAYOUT, "session": { "$ne": null } };
     Statement::plain(merged([held, is_unwanted()]), doc! { "$set": { "wanted": true } })
 }
 
@@ -162,6 +162,6 @@ pub(crate) fn waiter_id(lock: &LockId, session: SessionId, ticket: Ticket) -> Do
 }
 
 pub(crate) fn read_waiter(document: &Document) -> Read<Waiter> {
-    let fields = Fields::of(document)?;
+    let fields = Fields::of(document, LAYOUT)?;
     Ok(Waiter { lock: fields.lock_id("lock")?, by: fields.candidate()?, since: fields.at("since")? })
 }

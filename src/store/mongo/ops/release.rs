@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use bson::{Bson, Document, doc};
+use bson::{Document, doc};
 
 use super::{
     batch::{BATCH, by_key, in_batch, side_by_side},
@@ -15,7 +15,7 @@ use super::{
     queue::{first_waiters_of, read_waiter},
 };
 use crate::{
-    model::{MAX_NUMBER, Why},
+    model::MAX_NUMBER,
     store::{
         Bell, Ended, MOST_TOLD, Release, ReleaseAnswer, ReleaseTo,
         mongo::{
@@ -25,8 +25,8 @@ use crate::{
                 error::{CommandFailure, CommandResult},
             },
             documents::{
-                fields::{lock_id, millis},
-                pipeline::{literal_text, merged, overlaid},
+                fields::{self, lock_id, millis},
+                pipeline::{literal, merged, overlaid},
                 queries::{self, Find, KeptRecords, Statement, by_ids},
             },
         },
@@ -99,11 +99,10 @@ pub(crate) fn release_statements(releases: &[Release]) -> Vec<Statement> {
     let mut alike: BTreeMap<_, Vec<&Release>> = BTreeMap::new();
     let mut statements = Vec::new();
     for one in releases {
-        let note = one.note.as_ref().map(Why::as_str);
         match then(one) {
             ReleaseTo::Free | ReleaseTo::FreeUnlessWanted => {
                 let unless_wanted = one.then == ReleaseTo::FreeUnlessWanted;
-                alike.entry((one.session, one.term, note, unless_wanted)).or_default().push(one);
+                alike.entry((one.session, one.term, &one.note, unless_wanted)).or_default().push(one);
             }
             _ => statements.push(release_statement(held_under(&one.lock, one.session, one.term), one)),
         }
@@ -138,7 +137,7 @@ fn release_statement(filter: Document, release: &Release) -> Statement {
             Statement::pipeline(filter, vec![doc! { "$replaceWith": document }])
         }
         ReleaseTo::HandTo(next) => {
-            let note: Bson = note.map_or(Bson::Null, |note| literal_text(&note).into());
+            let note = literal(fields::note(note));
             let handed = doc! { "term": next_term(), "acquired_at": "$$NOW", "past": past_with(Ended::HandedOver.as_str(), note) };
             Statement::pipeline(filter, vec![doc! { "$replaceWith": overlaid(granted(next), handed) }])
         }

@@ -16,7 +16,7 @@ use crate::{
                 error::{CommandFailure, CommandResult, STORE},
             },
             documents::{
-                fields::{LAYOUT, long},
+                fields::{LEASE_LAYOUT, long},
                 queries::{self, Find, KeptRecords, Statement},
             },
         },
@@ -69,12 +69,13 @@ impl MongoStore {
         let beyond = doc! { "$add": [{ "$toLong": "$$NOW" }, kept] };
         let raised = doc! { "$max": [{ "$add": ["$term", 1_i64] }, beyond] };
         let term = doc! { "$min": [raised, long(MAX_NUMBER)] };
-        let locks = doc! { "v": LAYOUT, "term": { "$type": "long", "$gte": 0, "$lte": long(MAX_NUMBER) } };
+        let locks =
+            doc! { "v": LEASE_LAYOUT, "term": { "$type": "long", "$gte": 0, "$lte": long(MAX_NUMBER) } };
         let number = self.change_all(&self.names().locks, locks, doc! { "term": term }).await?;
         let death = doc! {
             "at": "$$NOW", "by": "raise_terms", "why": "the database was restored from a backup",
         };
-        let alive = doc! { "v": LAYOUT, "death": null };
+        let alive = doc! { "v": LEASE_LAYOUT, "death": null };
         self.change_all(&self.names().sessions, alive, doc! { "death": death }).await?;
         Ok(number)
     }

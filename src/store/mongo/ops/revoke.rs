@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use bson::doc;
+use bson::{Bson, doc};
 
 use super::{
     locks::{ended, is_sane_lock, not_closed, read_lock},
     sessions::{is_alive_session, request, request_key, request_key_of, sighting},
 };
 use crate::{
-    model::SessionId,
+    model::{Holder, SessionId, Why},
     store::{
         Ended, MAX_REQUESTS, Refusal, Request, Revocation, RevokeAnswer, SessionSeen,
         mongo::{
@@ -17,7 +17,7 @@ use crate::{
             client::error::CommandResult,
             documents::{
                 fields::{lock_id, long},
-                pipeline::{changed_if, literal, overlaid},
+                pipeline::{changed_if, literal, literal_text, overlaid},
                 queries::Statement,
             },
         },
@@ -38,6 +38,14 @@ pub(crate) async fn revoke(
                 SessionSeen::Alive(_) => {
                     RevokeAnswer::Refused(Refusal::Full { what: "requests", most: MAX_REQUESTS })
                 }
+                SessionSeen::Dead(_) | SessionSeen::Missing => RevokeAnswer::NotHeld,
+                SessionSeen::Refused(refusal) => RevokeAnswer::Refused(refusal),
+            }
+        }
+        Revocation::Drain { session, order, .. } => {
+            let drained = store.modify(&names.sessions, drain_statement(session, order), limit).await?;
+            match sighting(drained.as_ref()) {
+                SessionSeen::Alive(_) => RevokeAnswer::Asked,
                 SessionSeen::Dead(_) | SessionSeen::Missing => RevokeAnswer::NotHeld,
                 SessionSeen::Refused(refusal) => RevokeAnswer::Refused(refusal),
             }
@@ -73,6 +81,14 @@ fn ask_statement(session: SessionId, asked: &Request) -> Statement {
     Statement::pipeline(doc! { "_id": session.to_string() }, changed_if(condition, overlaid(doc! {}, added)))
 }
 
+fn drain_statement(session: SessionId, order: Option<(Holder, Why)>) -> Statement {
+    let drained = order.map_or(Bson::Null, |(by, why)| {
+        Bson::Document(doc! { "since": "$$NOW", "by": literal_text(&by), "why": literal_text(&why) })
+    });
+    let changed = changed_if(is_alive_session(), overlaid(doc! {}, doc! { "drained": drained }));
+    Statement::pipeline(doc! { "_id": session.to_string() }, changed)
+}
+
 fn force_statement(request: &Request) -> Statement {
     let condition = doc! { "$and": [
         is_sane_lock(),
@@ -96,10 +112,8 @@ fn reopen_statement(request: &Request) -> Statement {
 
 #[cfg(test)]
 mod tests {
-    use bson::Bson;
-
     use super::*;
-    use crate::model::{Kind, LockId, Term, Why};
+    use crate::model::{Kind, LockId, Term};
 
     #[test]
     fn a_reopening_changes_no_other_field_and_inserts_no_record() {

@@ -29,7 +29,7 @@ use crate::{
             documents::{
                 fields::{Fields, LAYOUT, Read, damaged, date, long, quoted},
                 pipeline::{
-                    ago, are, are_numbers, changed_if, is_known_layout, is_new, is_nothing_or, is_one_of,
+                    ago, are, are_numbers, changed_if, is_new, is_nothing_or, is_of_layout, is_one_of,
                     is_small, is_type, literal_text, merged, overlaid,
                 },
                 queries::{self, Find, KeptRecords, Statement},
@@ -350,7 +350,7 @@ fn is_sane_run() -> Document {
         are("string", &["$skipped.why"]),
     ];
     let all = [
-        vec![is_known_layout()],
+        vec![is_of_layout(LAYOUT)],
         are("string", &["$session", "$holder"]),
         are("date", &["$started"]),
         are_numbers(&["$term"]),
@@ -393,7 +393,7 @@ impl Fields<'_> {
 }
 
 pub(crate) fn read_run(document: &Document) -> Read<RunRecord> {
-    let fields = Fields::of(document)?;
+    let fields = Fields::of(document, LAYOUT)?;
     let finish = match fields.optional("finish", Fields::inner)? {
         Some(finish) => Some(Finish {
             at: finish.at("at")?,
@@ -440,5 +440,5 @@ fn outcome(word: &str) -> Read<Outcome> {
 
 /// The mark alone: a history needs nothing else of the record.
 pub(crate) fn read_mark(document: &Document) -> Read<Option<StoreTime>> {
-    Fields::of(document)?.later("mark", Fields::at)
+    Fields::of(document, LAYOUT)?.later("mark", Fields::at)
 }

@@ -20,8 +20,8 @@ use crate::{
             documents::{
                 fields::{Fields, LAYOUT, Read, date, long, read_schedule_id},
                 pipeline::{
-                    changed_if, is_known_layout, is_new, is_nothing_or, is_type, literal, literal_text,
-                    merged, overlaid,
+                    changed_if, is_new, is_nothing_or, is_of_layout, is_type, literal, literal_text, merged,
+                    overlaid,
                 },
                 queries::{Find, Statement},
             },
@@ -225,7 +225,7 @@ fn is_sane_schedule() -> Document {
     ] } } };
     let before = doc! { "$and": [{ "$isArray": "$pauses_before" }, { "$allElementsTrue": [sane] }] };
     doc! { "$and": [
-        is_known_layout(),
+        is_of_layout(LAYOUT),
         is_nothing_or("$definition", definition),
         is_nothing_or("$pause", pause),
         is_nothing_or("$pauses_before", before),
@@ -260,7 +260,7 @@ pub(crate) fn order(order: &RunNow) -> Document {
 /// Every field but the id and the version may be absent: the versions before schedules were defined wrote the
 /// mark alone.
 pub(crate) fn read_schedule(document: &Document) -> Read<ScheduleRecord> {
-    let fields = Fields::of(document)?;
+    let fields = Fields::of(document, LAYOUT)?;
     let definition = match fields.later("definition", Fields::inner)? {
         Some(definition) => Some(Definition {
             timing: definition.name("timing", Rules::new)?,

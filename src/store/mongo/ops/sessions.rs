@@ -17,10 +17,10 @@ use crate::{
             MongoStore,
             client::error::{CommandFailure, CommandResult},
             documents::{
-                fields::{Fields, LAYOUT, Read, damaged, date, kind, long, millis, quoted},
+                fields::{Fields, LEASE_LAYOUT, Read, damaged, date, kind, long, millis, quoted},
                 pipeline::{
-                    are, are_numbers, changed_if, is_known_layout, is_list, is_new, is_number, is_one_of,
-                    is_small, is_type, literal, literal_text, merged, overlaid,
+                    are, are_numbers, changed_if, is_list, is_new, is_nothing_or, is_number, is_of_layout,
+                    is_one_of, is_small, is_type, literal, literal_text, merged, overlaid,
                 },
                 queries::Statement,
             },
@@ -45,7 +45,7 @@ pub(crate) fn open_statement(open: &Open) -> Statement {
     let id = open.session.to_string();
     let about = &open.about;
     let session = doc! {
-        "v": LAYOUT,
+        "v": LEASE_LAYOUT,
         "ns": about.namespace.as_str(),
         "holder": about.holder.as_str(),
         "host": &about.host,
@@ -57,6 +57,9 @@ pub(crate) fn open_statement(open: &Open) -> Statement {
         "ttl": millis(open.ttl),
         "death": null,
         "shares": shares(&open.shares),
+        "drained": open.drained.as_ref().map_or(Bson::Null, |order| {
+            Bson::Document(doc! { "since": date(order.since), "by": order.by.as_str(), "why": order.why.as_str() })
+        }),
         "requests": [],
     };
     Statement::pipeline(
@@ -140,9 +143,9 @@ pub(crate) fn declare_statement(declaration: &Declaration) -> Statement {
     let ground = match &declaration.ground {
         Evidence::Missing { namespace, holder, ttl } => {
             let tombstone = doc! {
-                "v": LAYOUT, "ns": namespace.as_str(), "holder": holder.as_str(), "host": "", "pid": 0_i64,
+                "v": LEASE_LAYOUT, "ns": namespace.as_str(), "holder": holder.as_str(), "host": "", "pid": 0_i64,
                 "program": "", "plan_version": 0_i64, "beat": 0_i64, "nonce": 0_i64, "ttl": millis(*ttl),
-                "shares": [], "requests": [],
+                "shares": [], "drained": null, "requests": [],
             };
             let evaluated = merged([death, doc! { "started": "$$NOW", "beat_at": "$$NOW" }]);
             return Statement::pipeline(
@@ -203,8 +206,9 @@ fn is_sane_session() -> Vec<Document> {
     ];
     let request =
         [are("string", &["$$one.kind", "$$one.key", "$$one.by", "$$one.why"]), are_numbers(&["$$one.term"])];
+    let order = [are("date", &["$drained.since"]), are("string", &["$drained.by", "$drained.why"])];
     [
-        vec![is_known_layout()],
+        vec![is_of_layout(LEASE_LAYOUT)],
         are("string", &["$ns", "$holder", "$host", "$program"]),
         are("date", &["$started", "$beat_at"]),
         // Not every version writes it.
@@ -212,6 +216,7 @@ fn is_sane_session() -> Vec<Document> {
         are_numbers(&["$beat", "$nonce", "$ttl"]),
         is_one_of(&["$pid", "$plan_version"], is_small),
         vec![is_list("$shares", share.concat()), is_list("$requests", request.concat())],
+        vec![is_nothing_or("$drained", doc! { "$and": order.concat() })],
     ]
     .concat()
 }
@@ -262,9 +267,6 @@ pub(crate) fn share(share: &Share) -> Document {
     if let Some(since) = share.known_since {
         document.insert("known_since", date(since));
     }
-    if let Some(Drained { by, since, why }) = &share.drained {
-        document.insert("drained", doc! { "by": by.as_str(), "since": date(*since), "why": why.as_str() });
-    }
     document
 }
 
@@ -284,7 +286,7 @@ pub(crate) fn request(request: &Request) -> Document {
 }
 
 pub(crate) fn read_session(document: &Document) -> Read<SessionRecord> {
-    let fields = Fields::of(document)?;
+    let fields = Fields::of(document, LEASE_LAYOUT)?;
     let namespace = fields.name("ns", Namespace::new)?;
     let death = match fields.optional("death", Fields::inner)? {
         Some(death) => {
@@ -302,6 +304,11 @@ pub(crate) fn read_session(document: &Document) -> Read<SessionRecord> {
         ttl: fields.time("ttl")?,
         death,
         shares: fields.list("shares", read_share)?,
+        drained: fields
+            .later("drained", |fields, field| fields.inner(field))?
+            .as_ref()
+            .map(read_drained)
+            .transpose()?,
         requests: fields.list("requests", |request| read_request(request, &namespace))?,
         about: About {
             holder: fields.name("holder", Holder::new)?,
@@ -327,7 +334,6 @@ fn read_share(fields: &Fields<'_>) -> Read<Share> {
         // For people, as the past of a lock is: damage is no reason to refuse the session.
         known: fields.small("known").ok(),
         known_since: fields.at("known_since").ok(),
-        drained: fields.inner("drained").and_then(|order| read_drained(&order)).ok(),
     })
 }
 

@@ -26,7 +26,7 @@ use crate::{
                 error::{CommandFailure, CommandResult},
             },
             documents::{
-                fields::{LAYOUT, date, lock_id, long, millis},
+                fields::{LEASE_LAYOUT, date, lock_id, long, millis},
                 pipeline::{is_new, literal, literal_text, merged, overlaid},
                 queries::{self, KeptRecords, Statement},
             },
@@ -296,5 +296,5 @@ pub(crate) fn close_read(read: &LockRecord, delay: Duration, now: StoreTime) -> 
 /// The term changes with every grant, and the session with every end.
 fn as_read(read: &LockRecord) -> Document {
     let session = read.holding.as_ref().map_or(Bson::Null, |held| held.by.session.to_string().into());
-    doc! { "_id": lock_id(&read.id), "v": LAYOUT, "term": long(read.term.get()), "session": session }
+    doc! { "_id": lock_id(&read.id), "v": LEASE_LAYOUT, "term": long(read.term.get()), "session": session }
 }

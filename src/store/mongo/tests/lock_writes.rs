@@ -9,231 +9,16 @@ use super::{LIMIT, candidate, check, lock, pretty};
 use crate::{
     model::{SessionId, Term, Why},
     store::{
-        Release, ReleaseTo, Take,
+        Note, Release, ReleaseTo, Take,
         mongo::{
             documents::queries::{find, modify},
-            ops::{
-                locks::latest_held, queue::want_statement, release::release_statements, take::take_statement,
-            },
+            ops::{locks::latest_held, release::release_statements, take::take_statement},
         },
     },
 };
 
-#[test]
-fn a_take() {
-    check(
-        take_statement(&Take { lock: lock(), by: candidate() }, &[SessionId::from_u128(0xdead)]),
-        expect![[r#"
-            {
-              q: { "_id": { "ns": "shop", "kind": "lock", "key": "$report" } }
-              u: [
-                {
-                  $replaceWith: {
-                    $let: {
-                      vars: {
-                        verdict: {
-                          $switch: {
-                            branches: [
-                              {
-                                case: {
-                                  $eq: ["$$ROOT", { "_id": { "$literal": { "ns": "shop", "kind": "lock", "key": "$report" } } }]
-                                }
-                                then: "new"
-                              }
-                              {
-                                case: {
-                                  $not: {
-                                    $and: [
-                                      {
-                                        $and: [
-                                          { "$eq": ["$v", 2] }
-                                          {
-                                            $and: [
-                                              { "$in": [{ "$type": "$term" }, ["long", "int"]] }
-                                              { "$gte": ["$term", 0] }
-                                              { "$lte": ["$term", 9007199254740991] }
-                                            ]
-                                          }
-                                          { "$isArray": "$past" }
-                                          {
-                                            $or: [
-                                              { "$eq": ["$not_before", null] }
-                                              {
-                                                $and: [
-                                                  { "$in": [{ "$type": "$not_before" }, ["date"]] }
-                                                  {
-                                                    $and: [
-                                                      { "$in": [{ "$type": "$closed_for" }, ["long", "int"]] }
-                                                      { "$gte": ["$closed_for", 0] }
-                                                      { "$lte": ["$closed_for", 9007199254740991] }
-                                                    ]
-                                                  }
-                                                ]
-                                              }
-                                            ]
-                                          }
-                                          {
-                                            $or: [
-                                              { "$eq": ["$session", null] }
-                                              {
-                                                $and: [
-                                                  { "$in": [{ "$type": "$session" }, ["string"]] }
-                                                  { "$in": [{ "$type": "$holder" }, ["string"]] }
-                                                  { "$in": [{ "$type": "$acquired_at" }, ["date"]] }
-                                                  {
-                                                    $and: [
-                                                      { "$in": [{ "$type": "$ticket" }, ["long", "int"]] }
-                                                      { "$gte": ["$ticket", 0] }
-                                                      { "$lte": ["$ticket", 9007199254740991] }
-                                                    ]
-                                                  }
-                                                  {
-                                                    $and: [
-                                                      { "$in": [{ "$type": "$ttl" }, ["long", "int"]] }
-                                                      { "$gte": ["$ttl", 0] }
-                                                      { "$lte": ["$ttl", 9007199254740991] }
-                                                    ]
-                                                  }
-                                                  {
-                                                    $and: [
-                                                      { "$in": [{ "$type": "$lock_delay" }, ["long", "int"]] }
-                                                      { "$gte": ["$lock_delay", 0] }
-                                                      { "$lte": ["$lock_delay", 9007199254740991] }
-                                                    ]
-                                                  }
-                                                  {
-                                                    $and: [
-                                                      { "$in": [{ "$type": "$value_set" }, ["long", "int"]] }
-                                                      { "$gte": ["$value_set", 0] }
-                                                      { "$lte": ["$value_set", 9007199254740991] }
-                                                    ]
-                                                  }
-                                                  { "$in": [{ "$type": "$who" }, ["null", "string"]] }
-                                                  { "$in": [{ "$type": "$why" }, ["null", "string"]] }
-                                                  { "$in": [{ "$type": "$value" }, ["null", "binData"]] }
-                                                ]
-                                              }
-                                            ]
-                                          }
-                                        ]
-                                      }
-                                      { "$lt": ["$term", 9007199254740991] }
-                                    ]
-                                  }
-                                }
-                                then: "keep"
-                              }
-                              {
-                                case: { "$eq": ["$session", { "$literal": "000000000000000000000000000000ab" }] }
-                                then: { "$cond": [{ "$lt": ["$ticket", 7] }, "superseded", "keep"] }
-                              }
-                              {
-                                case: { "$in": ["$session", { "$literal": ["0000000000000000000000000000dead"] }] }
-                                then: { "$cond": [{ "$gt": ["$lock_delay", 0] }, "delay", "died"] }
-                              }
-                              { "case": { "$ne": ["$session", null] }, "then": "keep" }
-                              {
-                                case: {
-                                  $or: [
-                                    { "$and": [{ "$ne": ["$not_before", null] }, { "$gte": ["$closed_for", 315360000000] }] }
-                                    {
-                                      $and: [
-                                        { "$gt": ["$not_before", "$$NOW"] }
-                                        { "$lte": ["$not_before", { "$add": ["$$NOW", "$closed_for"] }] }
-                                      ]
-                                    }
-                                  ]
-                                }
-                                then: "keep"
-                              }
-                            ]
-                            default: "free"
-                          }
-                        }
-                      }
-                      in: {
-                        $switch: {
-                          branches: [
-                            { "case": { "$eq": ["$$verdict", "keep"] }, "then": "$$ROOT" }
-                            {
-                              case: { "$eq": ["$$verdict", "delay"] }
-                              then: {
-                                $mergeObjects: [
-                                  "$$ROOT"
-                                  { "$literal": { "session": null, "value": null, "ended": "died", "note": null } }
-                                  {
-                                    ended_at: "$$NOW"
-                                    not_before: { "$add": ["$$NOW", "$lock_delay"] }
-                                    closed_for: "$lock_delay"
-                                  }
-                                ]
-                              }
-                            }
-                          ]
-                          default: {
-                            $mergeObjects: [
-                              "$$ROOT"
-                              {
-                                $literal: {
-                                  v: 2
-                                  session: "000000000000000000000000000000ab"
-                                  ticket: 7
-                                  ttl: 30000
-                                  holder: "$exp"
-                                  who: null
-                                  why: "$$NOW"
-                                  value: null
-                                  lock_delay: 0
-                                  value_set: 0
-                                  ended: null
-                                  ended_at: null
-                                  note: null
-                                  not_before: null
-                                  closed_for: null
-                                }
-                              }
-                              {
-                                term: { "$max": [1, { "$add": ["$term", 1] }, { "$toLong": "$$NOW" }] }
-                                acquired_at: "$$NOW"
-                                past: {
-                                  $cond: [
-                                    { "$eq": ["$$verdict", "new"] }
-                                    []
-                                    {
-                                      $slice: [
-                                        {
-                                          $concatArrays: [
-                                            [
-                                              {
-                                                holder: "$holder"
-                                                who: "$who"
-                                                term: "$term"
-                                                from: "$acquired_at"
-                                                to: { "$ifNull": ["$ended_at", "$$NOW"] }
-                                                how: { "$ifNull": ["$ended", "$$verdict"] }
-                                                note: "$note"
-                                              }
-                                            ]
-                                            "$past"
-                                          ]
-                                        }
-                                        5
-                                      ]
-                                    }
-                                  ]
-                                }
-                              }
-                            ]
-                          }
-                        }
-                      }
-                    }
-                  }
-                }
-              ]
-              upsert: true
-            }"#]],
-    );
+fn note() -> Note {
+    Note::Revoked { by: "$ops".parse().unwrap(), why: Why::new("$hot").unwrap() }
 }
 
 #[test]
@@ -242,7 +27,7 @@ fn a_release_to_nobody() {
         lock: lock(),
         session: SessionId::from_u128(0xab),
         term: Term::new(5),
-        note: Some(Why::new("$done").unwrap()),
+        note: Some(note()),
         then: ReleaseTo::Free,
     };
     check(
@@ -251,7 +36,7 @@ fn a_release_to_nobody() {
             {
               q: {
                 _id: { "ns": "shop", "kind": "lock", "key": "$report" }
-                v: 2
+                v: 3
                 session: "000000000000000000000000000000ab"
                 term: 5
               }
@@ -260,7 +45,7 @@ fn a_release_to_nobody() {
                   session: null
                   value: null
                   ended: "released"
-                  note: "$done"
+                  note: { "kind": "revoked", "by": "$ops", "why": "$hot" }
                   not_before: null
                   closed_for: null
                   wanted: false
@@ -273,48 +58,12 @@ fn a_release_to_nobody() {
 }
 
 #[test]
-fn a_release_unless_somebody_waits() {
-    let release = |then| Release {
-        lock: lock(),
-        session: SessionId::from_u128(0xab),
-        term: Term::new(5),
-        note: None,
-        then,
-    };
-    let unless_wanted = release_statements(&[release(ReleaseTo::FreeUnlessWanted)]).remove(0);
-    assert_eq!(unless_wanted.filter.get("wanted"), Some(&doc! { "$ne": true }.into()));
-    let set = unless_wanted.update.as_document().unwrap().get_document("$set").unwrap();
-    assert!(
-        set.contains_key("session") && !set.contains_key("wanted"),
-        "there is no mark to take away: {set}"
-    );
-}
-
-#[test]
-fn a_lock_that_is_wanted() {
-    check(
-        want_statement(&lock()),
-        expect![[r#"
-        {
-          q: {
-            _id: { "ns": "shop", "kind": "lock", "key": "$report" }
-            v: 2
-            session: { "$ne": null }
-            wanted: { "$ne": true }
-          }
-          u: { "$set": { "wanted": true } }
-          upsert: false
-        }"#]],
-    );
-}
-
-#[test]
 fn a_hand_over() {
     let release = Release {
         lock: lock(),
         session: SessionId::from_u128(0xab),
         term: Term::new(5),
-        note: Some(Why::new("$done").unwrap()),
+        note: Some(note()),
         then: ReleaseTo::HandTo(Box::new(candidate())),
     };
     check(
@@ -323,7 +72,7 @@ fn a_hand_over() {
             {
               q: {
                 _id: { "ns": "shop", "kind": "lock", "key": "$report" }
-                v: 2
+                v: 3
                 session: "000000000000000000000000000000ab"
                 term: 5
               }
@@ -334,7 +83,9 @@ fn a_hand_over() {
                       "$$ROOT"
                       {
                         $literal: {
-                          v: 2
+                          v: 3
+                          granted_to: "000000000000000000000000000000ab"
+                          value_set: 0
                           session: "000000000000000000000000000000ab"
                           ticket: 7
                           ttl: 30000
@@ -343,7 +94,6 @@ fn a_hand_over() {
                           why: "$$NOW"
                           value: null
                           lock_delay: 0
-                          value_set: 0
                           ended: null
                           ended_at: null
                           note: null
@@ -361,12 +111,13 @@ fn a_hand_over() {
                                 [
                                   {
                                     holder: "$holder"
+                                    session: "$granted_to"
                                     who: "$who"
                                     term: "$term"
                                     from: "$acquired_at"
                                     to: { "$ifNull": ["$ended_at", "$$NOW"] }
                                     how: { "$ifNull": ["$ended", "handed over"] }
-                                    note: { "$literal": "$done" }
+                                    note: { "$literal": { "kind": "revoked", "by": "$ops", "why": "$hot" } }
                                   }
                                 ]
                                 "$past"

@@ -3,7 +3,6 @@
 mod lists;
 mod lock_writes;
 mod schedule_writes;
-mod session_writes;
 
 use std::{fmt::Write as _, time::Duration};
 

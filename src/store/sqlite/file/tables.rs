@@ -6,13 +6,19 @@ use rusqlite::{Connection, Result};
 pub(crate) const APPLICATION: i32 = i32::from_be_bytes(*b"tnre");
 
 /// The layout of the tables, `user_version` of the file.
-pub(crate) const VERSION: i32 = 2;
+pub(crate) const VERSION: i32 = 3;
 
 /// The layout version of each record, its `v`. A record with another one is not touched.
 pub(crate) const LAYOUT: i64 = 1;
 
 /// The change that makes each layout of the one before: the first of these makes the second layout.
-const MIGRATIONS: [&str; VERSION as usize - 1] = ["ALTER TABLE sessions ADD COLUMN stalled_since INTEGER"];
+const MIGRATIONS: [&str; VERSION as usize - 1] = [
+    "ALTER TABLE sessions ADD COLUMN stalled_since INTEGER",
+    // In the third, notes in the past of a lock have fields: one of an earlier layout, a sentence, is left out.
+    "ALTER TABLE sessions ADD COLUMN drained_at INTEGER;
+     ALTER TABLE sessions ADD COLUMN drained_by TEXT;
+     ALTER TABLE sessions ADD COLUMN drained_why TEXT",
+];
 
 /// As an operator reads it with `.schema`. Times are milliseconds since 1970, lengths are milliseconds.
 const TABLES: &str = r"
@@ -27,7 +33,8 @@ CREATE TABLE sessions (           -- one start of one instance
     died_at INTEGER, died_by TEXT, died_why TEXT,  -- null while nobody has declared it dead
     shares TEXT, requests TEXT,   -- JSON
     file_dev INTEGER, file_inode INTEGER, boot_id TEXT,  -- the file that it keeps locked, if it has one
-    stalled_since INTEGER         -- null while the program's runtime runs tasks
+    stalled_since INTEGER,        -- null while the program's runtime runs tasks
+    drained_at INTEGER, drained_by TEXT, drained_why TEXT  -- null unless an operator drains it
 ) STRICT;
 CREATE INDEX sessions_of_namespace ON sessions (ns, id);
 CREATE INDEX sessions_dead ON sessions (ns, id) WHERE died_at IS NOT NULL;
@@ -165,7 +172,11 @@ mod tests {
         create(&connection).unwrap();
         let now = columns(&connection);
         connection
-            .execute_batch("ALTER TABLE sessions DROP COLUMN stalled_since; PRAGMA user_version = 1")
+            .execute_batch(
+                "ALTER TABLE sessions DROP COLUMN stalled_since; ALTER TABLE sessions DROP COLUMN drained_at;
+                 ALTER TABLE sessions DROP COLUMN drained_by; ALTER TABLE sessions DROP COLUMN drained_why;
+                 PRAGMA user_version = 1",
+            )
             .unwrap();
         assert_ne!(columns(&connection), now);
         assert_eq!(migrate(&connection).unwrap(), VERSION);

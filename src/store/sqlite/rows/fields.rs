@@ -11,8 +11,7 @@ use rusqlite::{
 
 use crate::{
     model::{
-        Holder, Key, Kind, LimitError, LockId, MAX_NUMBER, Namespace, SessionId, SpreadName, StoreTime,
-        Value, Who, Why,
+        Holder, Key, Kind, LimitError, LockId, MAX_NUMBER, Namespace, SessionId, StoreTime, Value, Who, Why,
     },
     store::{Candidate, Refusal, Ticket, sqlite::file::tables::LAYOUT},
 };
@@ -186,14 +185,8 @@ impl<'a> Fields<'a> {
 }
 
 pub(crate) fn kind(text: &str) -> Read<Kind> {
-    match text {
-        "lock" => Ok(Kind::Lock),
-        "schedule" => Ok(Kind::Schedule),
-        _ => match text.strip_prefix("task:").map(SpreadName::new) {
-            Some(Ok(spread)) => Ok(Kind::Task(spread)),
-            _ => Err(damaged("kind", format!("is {}, which is no kind of key", quoted(text)))),
-        },
-    }
+    Kind::of_text(text)
+        .ok_or_else(|| damaged("kind", format!("is {}, which is no kind of key", quoted(text))))
 }
 
 // ----- writing

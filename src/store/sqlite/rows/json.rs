@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::fields::{kind, millis};
 use crate::{
     model::{Holder, Key, LockId, MAX_NUMBER, Namespace, SpreadName, StoreTime, Term, Who, Why, serial::Hex},
-    store::{Buckets, Cursor, Drained, Ended, Past, PauseBefore, Request, RunNow, Share},
+    store::{Buckets, Cursor, DeathRow, Ended, FailureRow, Note, Past, PauseBefore, Request, RunNow, Share},
 };
 
 type Problem = String;
@@ -42,23 +42,59 @@ fn number(number: u64) -> Result<u64, Problem> {
 #[derive(Serialize, Deserialize)]
 struct PastEntry {
     holder: Holder,
+    #[serde(default)]
+    session: Option<ForPeople<String>>,
     who: Option<Who>,
     term: u64,
     from: i64,
     to: i64,
     how: String,
-    note: Option<Why>,
+    note: Option<ForPeople<NoteEntry>>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum NoteEntry {
+    Done,
+    Failing { since: i64, tries: u32, by: Vec<Holder>, error: Why },
+    Dying { since: i64, deaths: u32 },
+    Revoked { by: Holder, why: Why },
+}
+
+fn note(note: &Note) -> NoteEntry {
+    match note.clone() {
+        Note::Done => NoteEntry::Done,
+        Note::Failing(FailureRow { since, tries, by, error }) => {
+            NoteEntry::Failing { since: since.as_millis(), tries, by, error }
+        }
+        Note::Dying(DeathRow { deaths, since }) => NoteEntry::Dying { since: since.as_millis(), deaths },
+        Note::Revoked { by, why } => NoteEntry::Revoked { by, why },
+    }
+}
+
+fn note_of(entry: NoteEntry) -> Note {
+    match entry {
+        NoteEntry::Done => Note::Done,
+        NoteEntry::Failing { since, tries, by, error } => {
+            Note::Failing(FailureRow { since: StoreTime::from_millis(since), tries, by, error })
+        }
+        NoteEntry::Dying { since, deaths } => {
+            Note::Dying(DeathRow { deaths, since: StoreTime::from_millis(since) })
+        }
+        NoteEntry::Revoked { by, why } => Note::Revoked { by, why },
+    }
 }
 
 pub(crate) fn past(past: &[Past]) -> String {
     written(past.iter().map(|past| PastEntry {
         holder: past.holder.clone(),
+        session: past.session.map(|session| ForPeople::Sane(session.to_string())),
         who: past.who.clone(),
         term: past.term.get(),
         from: past.from.as_millis(),
         to: past.to.as_millis(),
         how: past.how.as_str().to_owned(),
-        note: past.note.clone(),
+        note: past.note.as_ref().map(|said| ForPeople::Sane(note(said))),
     }))
 }
 
@@ -73,15 +109,15 @@ pub(crate) fn read_past(text: &str) -> Result<Vec<Past>, Problem> {
 }
 
 fn past_of(entry: PastEntry) -> Option<Past> {
-    let ways = [Ended::Released, Ended::HandedOver, Ended::Died, Ended::Superseded, Ended::Forced];
     Some(Past {
         holder: entry.holder,
+        session: entry.session.and_then(ForPeople::sane).and_then(|session| session.parse().ok()),
         who: entry.who,
         term: Term::try_new(entry.term)?,
         from: StoreTime::from_millis(entry.from),
         to: StoreTime::from_millis(entry.to),
-        how: ways.into_iter().find(|how| how.as_str() == entry.how)?,
-        note: entry.note,
+        how: Ended::of_word(&entry.how)?,
+        note: entry.note.and_then(ForPeople::sane).map(note_of),
     })
 }
 
@@ -103,8 +139,6 @@ struct ShareEntry {
     known: Option<ForPeople<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     known_since: Option<ForPeople<i64>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    drained: Option<ForPeople<OrderEntry>>,
 }
 
 /// For people, as the past of a lock is: damage to it is no reason to refuse the session.
@@ -136,9 +170,6 @@ pub(crate) fn shares(shares: &[Share]) -> String {
         buckets: share.buckets.as_ref().map(|buckets| Hex(&buckets.to_bytes()).to_string()),
         known: share.known.map(ForPeople::Sane),
         known_since: share.known_since.map(|since| ForPeople::Sane(since.as_millis())),
-        drained: share.drained.as_ref().map(|Drained { by, since, why }| {
-            ForPeople::Sane(OrderEntry { at: since.as_millis(), by: by.clone(), why: why.clone() })
-        }),
     }))
 }
 
@@ -159,14 +190,9 @@ pub(crate) fn read_shares(text: &str) -> Result<Vec<Share>, Problem> {
             buckets: buckets.transpose()?,
             known: entry.known.and_then(ForPeople::sane),
             known_since: entry.known_since.and_then(ForPeople::sane).map(StoreTime::from_millis),
-            drained: entry.drained.and_then(ForPeople::sane).map(drained_of),
         })
     };
     read(text)?.into_iter().map(share).collect()
-}
-
-fn drained_of(entry: OrderEntry) -> Drained {
-    Drained { by: entry.by, since: StoreTime::from_millis(entry.at), why: entry.why }
 }
 
 // ----- what operators ask of a session
@@ -259,11 +285,6 @@ mod tests {
         share.reserved = Duration::from_millis(MAX_NUMBER);
         share.known = Some(u32::MAX);
         share.known_since = Some(StoreTime::from_millis(-7));
-        share.drained = Some(Drained {
-            by: "ops".parse().unwrap(),
-            since: StoreTime::from_millis(-1),
-            why: Why::new("\"").unwrap(),
-        });
         let limited = Share { cap: 0, draining: true, ..Share::new("b".parse().unwrap()) };
         let all = [share, limited];
         assert_eq!(read_shares(&shares(&all)), Ok(all.to_vec()));
@@ -289,8 +310,6 @@ mod tests {
         for damage in ["-1", "9e99", "[]", "{\"at\": 5}", "\"x\"", "null"] {
             let known = text.replace(":7", &format!(":{damage}"));
             assert_eq!(read(&known), Share { known: None, ..share.clone() }, "{known}");
-            let drained = text.replace("\"known\"", &format!("\"drained\":{damage},\"known\""));
-            assert_eq!(read(&drained), share, "{drained}");
         }
         let since = text.replace(":8", ":\"x\"");
         assert_eq!(read(&since), Share { known_since: None, ..share }, "{since}");
@@ -303,6 +322,8 @@ mod tests {
         let past = read_past(text).unwrap();
         assert_eq!(past.len(), 1, "{past:?}");
         assert_eq!((past[0].holder.as_str(), past[0].term), ("a", Term::new(7)));
+        // An earlier layout has no session, and its note is a sentence.
+        assert_eq!((past[0].session, &past[0].note), (None, &None));
         read_past("{}").unwrap_err();
         read_past("nothing").unwrap_err();
     }

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     model::{Holder, Namespace, SessionId, StoreTime, Why},
     store::{
-        About, Beat, Death, Nonce, SessionRecord,
+        About, Beat, Death, Drained, Nonce, SessionRecord,
         sqlite::{file::tables::LAYOUT, proof::Identity},
         steps::{Listed, Row},
     },
@@ -19,7 +19,7 @@ use crate::{
 macro_rules! columns {
     () => {
         "v, id, ns, holder, host, pid, program, plan_version, started, beat, nonce, beat_at, stalled_since, ttl_ms, \
-         died_at, died_by, died_why, shares, requests"
+         died_at, died_by, died_why, shares, requests, drained_at, drained_by, drained_why"
     };
 }
 
@@ -42,6 +42,11 @@ fn read_session(fields: &mut Fields<'_>) -> Read<SessionRecord> {
         Some(Death { at: fields.at()?, by: fields.named(Holder::new)?, why: fields.named(Why::new)? })
     };
     let (shares, requests) = (fields.list(json::read_shares)?, fields.list(json::read_requests)?);
+    let drained = if fields.is_null() {
+        None
+    } else {
+        Some(Drained { since: fields.at()?, by: fields.named(Holder::new)?, why: fields.named(Why::new)? })
+    };
     Ok(SessionRecord {
         id,
         about,
@@ -53,6 +58,7 @@ fn read_session(fields: &mut Fields<'_>) -> Read<SessionRecord> {
         ttl,
         death,
         shares,
+        drained,
         requests,
     })
 }
@@ -78,11 +84,14 @@ pub(super) fn identity(sql: &SqlRows<'_>, id: SessionId) -> Outcome<Option<Ident
 /// The file that it keeps locked is the one it has when its row is inserted.
 pub(super) fn put(sql: &SqlRows<'_>, record: &SessionRecord) -> Outcome<()> {
     let put = "INSERT INTO sessions (id, v, ns, holder, host, pid, program, plan_version, started, beat, nonce, \
-         beat_at, ttl_ms, died_at, died_by, died_why, shares, requests, file_dev, file_inode, boot_id, stalled_since) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22) \
+         beat_at, ttl_ms, died_at, died_by, died_why, shares, requests, file_dev, file_inode, boot_id, stalled_since, \
+         drained_at, drained_by, drained_why) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, \
+         ?23, ?24, ?25) \
          ON CONFLICT (id) DO UPDATE SET beat = ?10, nonce = ?11, beat_at = ?12, died_at = ?14, died_by = ?15, \
-         died_why = ?16, shares = ?17, requests = ?18, stalled_since = ?22";
-    let (about, death) = (&record.about, record.death.as_ref());
+         died_why = ?16, shares = ?17, requests = ?18, stalled_since = ?22, \
+         drained_at = ?23, drained_by = ?24, drained_why = ?25";
+    let (about, death, drained) = (&record.about, record.death.as_ref(), record.drained.as_ref());
     let file = sql.files.and_then(|files| files.identity(record.id));
     let written = sql.write(
         put,
@@ -109,6 +118,9 @@ pub(super) fn put(sql: &SqlRows<'_>, record: &SessionRecord) -> Outcome<()> {
             file.as_ref().map(|file| file.inode.cast_signed()),
             file.as_ref().map(|file| &*file.boot),
             record.stalled_since.map(StoreTime::as_millis),
+            drained.map(|order| order.since.as_millis()),
+            drained.map(|order| order.by.as_str()),
+            drained.map(|order| order.why.as_str()),
         ],
     );
     written.map(drop)

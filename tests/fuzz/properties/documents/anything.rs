@@ -7,7 +7,7 @@ use tenure::store::mongo::driver::bson::{
 use super::super::source::Source;
 
 /// Every field that any record has, and some that none has.
-const FIELDS: [&str; 55] = [
+const FIELDS: [&str; 57] = [
     "_id",
     "v",
     "ns",
@@ -39,6 +39,8 @@ const FIELDS: [&str; 55] = [
     "stalled_since",
     "death",
     "shares",
+    "drained",
+    "granted_to",
     "requests",
     "host",
     "pid",

@@ -8,9 +8,9 @@ use tenure::{
         ScheduleId, ScheduleName, SessionId, Skipped, SpreadName, StoreTime, Term, Value, Who, Why,
     },
     store::{
-        About, Beat, Buckets, Candidate, Closed, Death, Definition, Drained, Ended, Holding, LockRecord,
-        Nonce, PAST_HOLDERS, Past, Pause, PauseBefore, Refusal, Request, RunNow, ScheduleRecord,
-        SessionRecord, Share, Ticket, Waiter,
+        About, Beat, Buckets, Candidate, Closed, Death, DeathRow, Definition, Drained, Ended, FailureRow,
+        Holding, LockRecord, Nonce, Note, PAST_HOLDERS, Past, Pause, PauseBefore, Refusal, Request, RunNow,
+        ScheduleRecord, SessionRecord, Share, Ticket, Waiter,
         mongo::{bare, driver::bson::Document},
     },
 };
@@ -101,8 +101,21 @@ fn past(source: &mut Source<'_>) -> Past {
     let (holder, who) = (name(source, Holder::new), maybe(source, |source| name(source, Who::new)));
     let term = Term::new(number(source));
     let mut past = Past::new(holder, term, at(source), at(source), source.pick(&ways));
-    (past.who, past.note) = (who, maybe(source, why));
+    past.session = maybe(source, id);
+    (past.who, past.note) = (who, maybe(source, note));
     past
+}
+
+fn note(source: &mut Source<'_>) -> Note {
+    match small(source) % 4 {
+        0 => Note::Done,
+        1 => {
+            let by = some(source, 8, |source| name(source, Holder::new));
+            Note::Failing(FailureRow { since: at(source), tries: small(source), by, error: why(source) })
+        }
+        2 => Note::Dying(DeathRow { deaths: small(source), since: at(source) }),
+        _ => Note::Revoked { by: name(source, Holder::new), why: why(source) },
+    }
 }
 
 fn lock(source: &mut Source<'_>) -> LockRecord {
@@ -136,6 +149,10 @@ fn session(source: &mut Source<'_>) -> SessionRecord {
     record.death =
         maybe(source, |source| Death { at: at(source), by: name(source, Holder::new), why: why(source) });
     record.shares = some(source, 2, share);
+    record.drained = maybe(source, |source| {
+        let RunNow { at, by, why } = order(source);
+        Drained { by, since: at, why }
+    });
     record.requests = some(source, 2, |source| Request {
         lock: LockId { namespace: namespace.clone(), kind: kind(source), key: name(source, Key::new) },
         term: Term::new(number(source)),
@@ -156,10 +173,6 @@ fn share(source: &mut Source<'_>) -> Share {
     share.buckets = maybe(source, |source| Buckets::new([small(source).to_be_bytes()[3]; Buckets::COUNT]));
     share.known = maybe(source, small);
     share.known_since = maybe(source, at);
-    share.drained = maybe(source, |source| {
-        let RunNow { at, by, why } = order(source);
-        Drained { by, since: at, why }
-    });
     share
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tenure::{
-    model::{LockId, RunRecord, StoreTime, Why},
+    model::{LockId, RunRecord, StoreTime},
     store::{
         Candidate, Claim, Define, Instruction, LockRecord, Open, PauseBefore, ScheduleRecord, SessionRecord,
         Take, Wait, Waiter,
@@ -105,6 +105,7 @@ pub(super) fn session(record: &SessionRecord) -> Document {
             about: record.about.clone(),
             ttl: record.ttl,
             shares: record.shares.clone(),
+            drained: record.drained.clone(),
         }),
         record.started,
     );
@@ -198,13 +199,13 @@ pub(super) fn lock(record: &LockRecord) -> Document {
     };
     let mut document = applied(bare::take(&Take { lock: record.id.clone(), by }), at);
     // What a holder has not, and a server works out.
-    for field in ["ended", "ended_at", "note", "not_before", "closed_for"] {
+    for field in ["granted_to", "ended", "ended_at", "note", "not_before", "closed_for"] {
         document.remove(field);
     }
     match &record.holding {
         Some(held) => drop(document.insert("value_set", number(held.value_set))),
         // Nothing of a holder is left: all of them are in the past.
-        None => document = doc! { "v": 2_i64, "_id": lock_id(&record.id), "session": null },
+        None => document = doc! { "v": 3_i64, "_id": lock_id(&record.id), "session": null },
     }
     document.insert("term", number(record.term.get()));
     document.insert("not_before", record.closed.map_or(Bson::Null, |closed| date(closed.until)));
@@ -214,9 +215,10 @@ pub(super) fn lock(record: &LockRecord) -> Document {
     let past = record.past.iter().map(|past| {
         let text = |text: Option<&str>| text.map_or(Bson::Null, Bson::from);
         doc! {
-            "holder": past.holder.as_str(), "who": text(past.who.as_ref().map(AsRef::as_ref)),
+            "holder": past.holder.as_str(), "session": text(past.session.map(|id| id.to_string()).as_deref()),
+            "who": text(past.who.as_ref().map(AsRef::as_ref)),
             "term": number(past.term.get()), "from": date(past.from), "to": date(past.to),
-            "how": past.how.as_str(), "note": text(past.note.as_ref().map(Why::as_str)),
+            "how": past.how.as_str(), "note": past.note.as_ref().map_or(Bson::Null, bare::note),
         }
     });
     document.insert("past", past.collect::<Vec<_>>());
