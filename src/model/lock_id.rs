@@ -40,6 +40,7 @@ impl Kind {
     }
 
     /// Returns the kind that is displayed so.
+    #[cfg(any(feature = "mongodb", feature = "sqlite"))]
     pub(crate) fn of_text(text: &str) -> Option<Self> {
         match text {
             "lock" => Some(Self::Lock),

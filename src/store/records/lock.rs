@@ -138,6 +138,7 @@ impl Ended {
     }
 
     /// Returns what the record has that word for.
+    #[cfg(any(feature = "mongodb", feature = "sqlite"))]
     pub(crate) fn of_word(word: &str) -> Option<Self> {
         [Self::Released, Self::HandedOver, Self::Died, Self::Superseded, Self::Forced]
             .into_iter()
