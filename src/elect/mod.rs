@@ -37,7 +37,7 @@
 //! | [`Elect::close`] | everything, and the session | yes, and the releases | passed on; the session is dead, closed by its own instance | the program, at its end |
 //! | [`Elect::close_for_restart`] | everything, and the session | yes, and the releases | tasks of spreads are reserved for the next instance of this holder's name, other keys are passed on | the program, at a restart |
 //! | drop of the last handle of an instance | the session: nothing runs any more | | the session is dead, closed by its own instance | |
-//! | [`Revocation::Drain`](crate::store::Revocation::Drain) | all tasks and schedules of another instance, which is asked to give them up | no | held by the others, as they take them | operators |
+//! | [`Revocation::Drain`] | all tasks and schedules of another instance, which is asked to give them up | no | held by the others, as they take them | operators |
 //! | [`Elect::revoke`] | the key of another instance, which is asked to give it up | no | passed on when that holder's job has stopped | operators |
 //!
 //! A key that is not given back in time stays held, and is free when the session is dead: at the latest a ttl after its

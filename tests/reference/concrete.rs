@@ -139,11 +139,7 @@ impl Runner {
                 session: self.caller(key, caller),
                 request: self.request(key, term, says),
             }),
-            Step::Drain { who, says } => {
-                let session = self.session(who);
-                let order = says.map(|says| (holder("ops"), why(says)));
-                Op::Revoke(Revocation::Drain { session, order, tell: Topic::Session(session) })
-            }
+            Step::Drain { who, says } => Op::Revoke(self.drain(who, says)),
             Step::Force { key, term, says } => Op::Revoke(Revocation::Force(self.request(key, term, says))),
             Step::Reopen { key, term, says } => Op::Revoke(Revocation::Reopen(self.request(key, term, says))),
             Step::Define { schedule, term, timing, policies } => Op::Define(Define {
@@ -246,6 +242,12 @@ impl Runner {
             Some(place) => (lock, place.by.session, place.by.ticket),
             None => (lock, by.session, by.ticket),
         }
+    }
+
+    fn drain(&self, who: Who, says: Option<u8>) -> Revocation {
+        let session = self.session(who);
+        let order = says.map(|says| (holder("ops"), why(says)));
+        Revocation::Drain { session, order, tell: Topic::Session(session) }
     }
 
     fn request(&self, key: usize, term: WhichTerm, says: u8) -> Request {

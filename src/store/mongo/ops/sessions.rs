@@ -304,11 +304,7 @@ pub(crate) fn read_session(document: &Document) -> Read<SessionRecord> {
         ttl: fields.time("ttl")?,
         death,
         shares: fields.list("shares", read_share)?,
-        drained: fields
-            .later("drained", |fields, field| fields.inner(field))?
-            .as_ref()
-            .map(read_drained)
-            .transpose()?,
+        drained: fields.later("drained", Fields::inner)?.as_ref().map(read_drained).transpose()?,
         requests: fields.list("requests", |request| read_request(request, &namespace))?,
         about: About {
             holder: fields.name("holder", Holder::new)?,
