@@ -28,8 +28,8 @@ const ALLOWED: &[(&str, usize, &str)] = &[
     ("a wake-up at which nothing is due", 0, "a list without an action needs no memory"),
     ("a wake-up at which a beat is due", 192, "a list with an action"),
     ("the answer to a beat", 192, "a list with an action; the record comes with the answer"),
-    ("a grant in memory", 880, "the answer with its record, and a future with room for any operation"),
-    ("a release in memory", 240, "a future with room for any operation, and the answer"),
+    ("a grant in memory", 1296, "the answer with its record, whose past has room for four, and a future"),
+    ("a release in memory", 256, "a future with room for any operation, and the answer"),
 ];
 
 /// Compares what was allocated with what is allowed.
