@@ -178,7 +178,7 @@ fn a_crontab_is_checked_and_read_again() {
     // One with a slip changes nothing.
     fs::write(&crontab, "* * * * *\n").unwrap();
     until_said(&folder, "the schedules stay as they are", 1);
-    // What a crontab is checked with is nothing to log.
+    // The check of a crontab logs nothing.
     let said = lines(&folder.join("said")).join("\n");
     assert_eq!(said.matches("session opened").count(), 1, "{said}");
     let count = lines(&first).len();

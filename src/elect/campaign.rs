@@ -53,9 +53,9 @@ impl CampaignBuilder {
         Self { ask, on_acquired: None, on_lost: None, on_new_leader: None, rest: None }
     }
 
-    /// Called each time the key is acquired, beside the job of [`run`](Self::run), in no order. The key is kept when the callback has returned, until it is lost or
-    /// [resigned](Campaign::resign); it is [`run`](Self::run) that gives it back. The callback runs under the
-    /// lease: it is dropped when its time is over, and the lock is not released before.
+    /// Called each time the key is acquired, beside the job of [`run`](Self::run), in no order. The key is kept when the
+    /// callback has returned, until it is lost or [resigned](Campaign::resign); it is [`run`](Self::run) that gives it
+    /// back. The callback runs under the lease: it is dropped when its time is over, and the lock is not released before.
     pub fn on_acquired<F>(mut self, callback: impl Fn(Lease) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,

@@ -124,8 +124,8 @@ async fn a_collection_that_takes_two_keys_for_one_is_refused() {
     assert!(error.to_string().starts_with("the collection \"locks\" has a collation"), "{error}");
 }
 
-/// No program reads two layouts of a lock, so none works beside such records. At the end it is done as the sentence says:
-/// terms go on above those that were there (R5), and what was closed stays so.
+/// No program reads two layouts of a lock, so none works beside such records. The end does as the sentence says: terms
+/// go on above those that were there (R5), and a closed key stays closed.
 #[tokio::test]
 async fn records_of_an_earlier_layout_are_refused_with_the_way_out() {
     let uri = shared_single().await.uri();

@@ -232,7 +232,7 @@ async fn a_hand_over_wakes_no_listener_of_other_sessions() {
         other.announce(&[bell(&me(), "any")]);
         assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock(&number.to_string()))));
     }
-    // One sleep more may have another reason.
+    // A single sleep more may have another reason.
     assert!(sleeps(&listener) <= before + 1, "woken {} times", sleeps(&listener) - before);
     // Of all else that concerns a session every process is told: it is rare, and may be too much for a bell each.
     let freed = Bell { to: me(), news: News::Lock(lock("freed")) };
